@@ -15,7 +15,7 @@ from attnviz.corpus.sums import NO_SINK, VARIOUS_SINKS, offset_spans, position_s
 from attnviz.corpus.survey import DECILES, NO_TEXT, Survey
 from attnviz.metrics.head_frame import NUMBERS, HeadChanges, HeadFrame, HeadRow, number_changes
 from attnviz.metrics.measure import finite_number
-from attnviz.metrics.patterns import REST_METRICS, find_patterns
+from attnviz.metrics.patterns import REST_METRICS, VARIOUS_TOKENS, find_patterns
 from attnviz.text.head_name import HeadName, refuse_other_tower
 from attnviz.text.selection import Selection
 
@@ -58,7 +58,7 @@ def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
         beside_sink = dict(zip(REST_METRICS, beside_means[index].tolist(), strict=True))
         # the token that receives the most weight in every text
         labels = {} if sink in (NO_SINK, VARIOUS_SINKS) else survey.sink_labels
-        patterns = find_patterns(means, counts, beside_sink, mean_length, labels.get(sink, "various tokens"))
+        patterns = find_patterns(means, counts, beside_sink, mean_length, labels.get(sink, VARIOUS_TOKENS))
         name = HeadName(head.layer, head.head, head.part)
         rows.append(HeadRow((name,), "self", head.module, patterns, item=-1))
     return HeadFrame(

@@ -15,7 +15,7 @@ from attnviz.metrics.head_filter import refuse_filter, texts_of_filter
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure, named_measure
 from attnviz.metrics.metrics import METRICS, metric_names
-from attnviz.metrics.patterns import PATTERN_METRICS
+from attnviz.metrics.patterns import FIRST_TOKEN, PATTERN_METRICS, VARIOUS_TOKENS
 from attnviz.text.selection import refuse_missing
 
 MAX_MEASURED_CELLS = 2_000_000  # over all heads: half a second; above it, only some blocks of queries are measured
@@ -142,7 +142,7 @@ def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str,
     if len({text.sink_label for text in numbers}) == 1:
         sink_label = first_text.sink_label
     else:
-        sink_label = "first token" if all(text.sink == 0 for text in numbers) else "various tokens"
+        sink_label = FIRST_TOKEN if all(text.sink == 0 for text in numbers) else VARIOUS_TOKENS
     means = replace(
         first_text,
         values=values,

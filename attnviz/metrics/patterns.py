@@ -20,7 +20,7 @@ a single token cannot name a pattern. In this order:
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -53,6 +53,8 @@ MIN_WIDE_SHARE = 0.8
 MIN_WHOLE_SINK = 0.9  # above it, the rest of the weights is too little to name a head
 MIN_LOCAL_TOKENS = 20
 MAX_NAMES = 2
+FIRST_TOKEN = "first token"  # in place of a sink's label if it is the first token of texts that differ in it
+VARIOUS_TOKENS = "various tokens"  # in place of a sink's label if texts differ in it
 SHARE_PATTERNS = {
     "induction": "induction",
     "previous": "previous token",
@@ -109,6 +111,13 @@ def _min_queries(name: str) -> int:
     return MIN_COPIES if name in OF_COPIES else MIN_QUERIES
 
 
+def quoted_word(label: str) -> str:
+    """Returns the label of a token in quotes; those of special tokens, such as ``[CLS]``, as they are."""
+    text = label.strip("␣ ") or label
+    is_marked = text[:1] + text[-1:] in ("[]", "<>")
+    return text if is_marked or label == FIRST_TOKEN else f"“{text}”"
+
+
 def is_sink(shares: Float64Array) -> BoolArray:
     """Returns True for heads with a sink, ``(...)``, given the weight on the key that receives most."""
     return np.asarray(shares >= MIN_SINK_SHARE)
@@ -120,12 +129,16 @@ class Pattern:
 
     name: str  # its name in plain words, such as ``previous token``
     value: float | None = None  # the share of the weight that follows it; ``None`` for ``uniform`` and ``mixed``
-    token: str = ""  # the label of the token that receives most weight; only for a sink
+    # the label of the token that receives most weight; only for a sink, and "" if texts differ in it
+    token: str = ""
+    is_beside: bool = False  # True for the sink of a head that is named by what it does beside it
 
     def __str__(self) -> str:
-        """Returns the pattern for a reader, such as ``sink: [CLS] 0.83``."""
-        token = f": {self.token}" if self.token else ""
-        return f"{self.name}{token}" + ("" if self.value is None else f" {self.value:.2f}")
+        """Returns the pattern for a reader, such as ``sink: [CLS] 0.83``, or ``sink 0.55 on “the”`` beside another."""
+        number = "" if self.value is None else f" {self.value:.2f}"
+        if self.is_beside:
+            return f"{self.name}{number}" + (f" on {quoted_word(self.token)}" if self.token else "")
+        return f"{self.name}: {self.token}{number}" if self.token else f"{self.name}{number}"
 
 
 UNIFORM, MIXED = Pattern("uniform"), Pattern("mixed")
@@ -138,7 +151,7 @@ def find_patterns(
     """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `_min_queries` or more.
 
     A head of nearly uniform rows has `UNIFORM` alone, and one without a clear share `OWN_SENTENCE`, `LOCAL`, its sink
-    or `MIXED`. The sink of a head that does something beside it stands last, without its token.
+    or `MIXED`. The sink of a head that does something beside it stands last.
     """
     values = {name: value for name, value in numbers.items() if counts[name] >= _min_queries(name)}
     if all(math.isnan(value) for value in values.values()):
@@ -146,7 +159,8 @@ def find_patterns(
     sink_share = values.get("sink", 0.0)
     has_sink = sink_share >= MIN_SINK_SHARE
     rest = {name: beside_sink[name] for name in values if name in beside_sink} if has_sink else values
-    second = (Pattern("sink", sink_share),) if has_sink else ()
+    token = "" if sink == VARIOUS_TOKENS else sink
+    second = (Pattern("sink", sink_share, token, is_beside=True),) if has_sink else ()
     clear_names = [name for name in SHARE_PATTERNS if rest.get(name, 0) >= MIN_CLEAR_SHARE and name != "sink"]
     if sink_share >= MIN_WHOLE_SINK:
         # Induction and duplicate average few queries, and may have much of their weight while the sink has the others.
@@ -167,6 +181,16 @@ def find_patterns(
     return (Pattern("sink", sink_share, sink),) if sink_share >= MIN_CLEAR_SHARE else (MIXED,)
 
 
+def is_beside_larger_sink(patterns: Sequence[Pattern]) -> bool:
+    """True if a head has more of its weight on a sink than in the pattern that names it."""
+    return any(pattern.is_beside and (pattern.value or 0) > (patterns[0].value or 0) for pattern in patterns)
+
+
+def beside_phrase(count: int, total: int) -> str:
+    """Returns how many heads of a pattern have more of their weight on a sink, in brackets; "" for none."""
+    return f" ({'' if count == total else f'{count} '}beside a sink)" if count else ""
+
+
 def clearest_first(items: Iterable[tuple[Item, Pattern]]) -> list[Item]:
     """Returns items in the order in which a reader should see them.
 
@@ -181,12 +205,23 @@ def clearest_first(items: Iterable[tuple[Item, Pattern]]) -> list[Item]:
     return [item for _, item in sorted(ranked_items, key=lambda entry: entry[0])]
 
 
-def pattern_counts(patterns: Iterable[Pattern]) -> str:
-    """Returns the number of heads per pattern, in the order of `ORDER`: ``2 previous token, 31 sinks on [CLS]``."""
+def pattern_counts(patterns_of_heads: Iterable[tuple[Pattern, ...]]) -> str:
+    """Returns the number of heads per pattern, in the order of `ORDER`.
+
+    Heads that have more of their weight on a sink are told apart: ``3 previous token (2 beside a sink), 31 sinks on
+    [CLS]``.
+    """
     by_name: dict[str, list[Pattern]] = {}
-    for pattern in patterns:
-        by_name.setdefault(pattern.name, []).append(pattern)
-    phrases = [f"{len(by_name[name])} {name}" for name in ORDER if name in by_name and name != "sink"]
+    sinks: Counter[str] = Counter()
+    for patterns in patterns_of_heads:
+        first = patterns[0] if patterns else MIXED
+        by_name.setdefault(first.name, []).append(first)
+        sinks[first.name] += is_beside_larger_sink(patterns)
+    phrases = [
+        f"{len(by_name[name])} {name}{beside_phrase(sinks[name], len(by_name[name]))}"
+        for name in ORDER
+        if name in by_name and name != "sink"
+    ]
     if "sink" in by_name:
         count = len(by_name["sink"])
         [(token, count_on_token)] = Counter(pattern.token for pattern in by_name["sink"]).most_common(1)

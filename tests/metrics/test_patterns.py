@@ -1,12 +1,14 @@
 """Attention built to have each pattern is called by its name, and no other."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from attnviz.maps.dense import DenseMaps
 from attnviz.metrics.call_metrics import measure
+from attnviz.metrics.patterns import MIXED, Pattern, pattern_counts
 from attnviz.text.tokens import Tokens, tokenize
 from tests.metrics.examples import maps_of
 
@@ -62,12 +64,12 @@ BEFORE, SELF = np.eye(COUNT, k=-1), np.eye(COUNT)
 @pytest.mark.parametrize(
     ("cells", "sink_share", "share", "tokens", "pattern"),
     [
-        (BEFORE, 0.73, 0.2, DISTINCT, r"previous token 0\.2\d, sink 0\.7\d"),
-        (SELF, 0.6, 0.25, DISTINCT, r"own token 0\.2\d, sink 0\.6\d"),
-        (COPIES, 0.5, 0.4, REPEATED, r"induction 0\.4\d, sink 0\.7\d"),
+        (BEFORE, 0.73, 0.2, DISTINCT, r"previous token 0\.2\d, sink 0\.7\d on “a”"),
+        (SELF, 0.6, 0.25, DISTINCT, r"own token 0\.2\d, sink 0\.6\d on “a”"),
+        (COPIES, 0.5, 0.4, REPEATED, r"induction 0\.4\d, sink 0\.7\d on “a”"),
         (COPIES, 0.5, 0.1, REPEATED, r"sink: a 0\.7\d"),  # induction is a fifth of the rest
-        (np.eye(COUNT), 0.6, 0, DISTINCT, r"uniform, sink 0\.7\d"),
-        (BEFORE, 0.86, 0.12, DISTINCT, r"previous token 0\.1\d, sink 0\.8\d"),
+        (np.eye(COUNT), 0.6, 0, DISTINCT, r"uniform, sink 0\.7\d on “a”"),
+        (BEFORE, 0.86, 0.12, DISTINCT, r"previous token 0\.1\d, sink 0\.8\d on “a”"),
         (BEFORE, 0.93, 0.06, DISTINCT, r"sink: a 0\.9\d"),  # the sink takes nearly all
         (BEFORE, 0.1, 0.3, DISTINCT, "mixed"),  # no sink, and a clear share of nothing
     ],
@@ -83,7 +85,7 @@ def test_induction_of_few_queries_is_named_though_the_sink_takes_nearly_all() ->
     tokens = tokenize(" ".join([*LETTERS[: COUNT - 3], *LETTERS[:3]]))
     cells, others = np.eye(COUNT, k=4 - COUNT), np.arange(COUNT) < COUNT - 3
     weights = beside(cells * ~others[:, None], 0.99, 0) * others[:, None] + beside(cells, 0.3, 0.65) * ~others[:, None]
-    assert re.fullmatch(r"induction 0\.6\d, sink 0\.9\d", pattern_of(weights, tokens, CAUSAL))
+    assert re.fullmatch(r"induction 0\.6\d, sink 0\.9\d on “a”", pattern_of(weights, tokens, CAUSAL))
 
 
 def test_induction_looks_at_the_token_after_the_earlier_copy() -> None:
@@ -127,3 +129,26 @@ def test_two_copies_name_induction_and_a_single_one_does_not(text: str, is_named
     weights = np.full((7, 7), 1 / 7)
     weights[5:] = np.eye(7, k=-4)[5:]
     assert ("induction" in pattern_of(weights, tokenize(text))) == is_named
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (Pattern("sink", 0.83, "[CLS]"), "sink: [CLS] 0.83"),
+        (Pattern("sink", 0.55, "␣the", is_beside=True), "sink 0.55 on “the”"),
+        (Pattern("sink", 0.55, "<s>", is_beside=True), "sink 0.55 on <s>"),
+        (Pattern("sink", 0.55, is_beside=True), "sink 0.55"),  # texts differ in it
+    ],
+)
+def test_sink_names_its_token(pattern: Pattern, said: str) -> None:
+    assert str(pattern) == said
+
+
+def test_counts_tell_heads_apart_that_have_more_weight_on_a_sink() -> None:
+    before, beside = Pattern("previous token", 0.4), Pattern("sink", 0.55, "[CLS]", is_beside=True)
+    heads = [(before,), (before, beside), (replace(before, value=0.7), replace(beside, value=0.3)), (MIXED,), ()]
+    assert pattern_counts(heads) == "3 previous token (1 beside a sink), 2 mixed"
+    induction = replace(before, name="induction")
+    assert pattern_counts([(induction, beside), (Pattern("sink", 0.9, "[CLS]"),)]) == (
+        "1 induction (beside a sink), 1 sink on [CLS]"
+    )

@@ -1,5 +1,6 @@
 """Builds the report of a table of heads: a list with bars, or the atlas, a map of layers by heads for each metric."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import frame_over_texts, refuse_unknown_measures, with_filtered_texts
-from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts
+from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts, quoted_word
 from attnviz.report.heads.head_numbers import MOVED, effect_remark, summarize_last_unit
 from attnviz.report.heads.lists import (
     METRIC_QUANTITIES,
@@ -223,7 +224,7 @@ def frame_report(
         results=table,
         summary=lambda: _summary(table, shown_metrics),
         panels=lambda: _panels(table, _drawn_metrics(table, options)),
-        list_remarks=_metric_meanings(shown_metrics),
+        list_remarks=_metric_meanings(table, shown_metrics),
         picture_remarks=(omission,) if drawn_count < count else (),
         about={"recording": about or {}},
     )
@@ -233,13 +234,13 @@ def frame_report(
         return report
 
     # Lists of the clearest heads, each one head shorter, under a caption that counts the patterns of all heads.
-    patterns = pattern_counts(row.first_pattern for row in table.rows)
+    patterns = pattern_counts(row.patterns for row in table.rows)
     short_caption = f"Patterns of {len(table.rows)} heads in {model}: {patterns}; the clearest heads are listed."
     sortable_names = ("previous", "border", *(metric.name for metric in shown_metrics))
     sortable = next((each for name in sortable_names for each in table.applicable if each.name == name), None)
     sort_advice = f", {option('sort', sortable.name)} sorts by {sortable.meaning}" if sortable else ""
     advice = f"{option('all', True)} lists every head{sort_advice}."
-    short_remarks = (advice, *_metric_meanings(shown_metrics), *urgent)
+    short_remarks = (advice, *_metric_meanings(table, shown_metrics), *urgent)
     clearest_rows = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
     for list_length in range(min(len(clearest_rows) - 1, report.look.height or 0), 0, -1):
         summary = _summary(table.take(clearest_rows[:list_length]), shown_metrics)
@@ -280,8 +281,8 @@ def _pattern_text(row: HeadRow, lists_sink: bool) -> str:
     """Returns a head's name and patterns, whole; a list of sinks has the share that would stand after a pattern."""
     patterns = tuple(
         replace(pattern, token=_fit_words(pattern.token, LABEL_COLUMNS))
-        for rank, pattern in enumerate(row.patterns)
-        if rank == 0 or pattern.name != "sink" or not lists_sink
+        for pattern in row.patterns
+        if not (pattern.is_beside and lists_sink)
     )
     return replace(row, patterns=patterns, given_name=_fit_words(row.given_name, LABEL_COLUMNS)).pattern
 
@@ -366,7 +367,18 @@ def _caption(model: str, table: HeadFrame) -> str:
     return f"Metrics of {count_text} {head_noun} in {model}{over_texts}{clearest}."
 
 
-def _metric_meanings(metrics: tuple[Measure, ...]) -> tuple[str, ...]:
-    """Returns a remark with the meanings of the listed metrics; empty without metrics."""
-    meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in metrics)
+def _metric_meanings(table: HeadFrame, metrics: tuple[Measure, ...]) -> tuple[str, ...]:
+    """Returns a remark with the meanings of the listed metrics, and the commonest sink; empty without metrics."""
+    sinks = [
+        pattern.token for row in table.rows for pattern in row.patterns if pattern.name == "sink" and pattern.token
+    ]
+    of_sink = ""
+    if sinks:
+        [(token, count)] = Counter(sinks).most_common(1)
+        heads = f"{count} of {len(sinks)} heads" if len(sinks) > 1 else "the head"
+        of_sink = f" ({quoted_word(_fit_words(token, LABEL_COLUMNS))} in {heads} with a sink)"
+    meanings = "; ".join(
+        f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}{of_sink if metric.name == 'sink' else ''}"
+        for metric in metrics
+    )
     return (f"{with_capital(meanings)}.",) if metrics else ()

@@ -63,7 +63,7 @@ class HeadSummaries:
 
         stride = self.frame.stride
         stride_note = f" (measured over one in {stride} blocks of queries)" if stride > 1 else ""
-        return pattern_counts(row.first_pattern for row in self.frame.rows) + stride_note
+        return pattern_counts(row.patterns for row in self.frame.rows) + stride_note
 
     @property
     def sentence(self) -> str:

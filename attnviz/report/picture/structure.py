@@ -305,12 +305,12 @@ def first_sentence(
     Of a causal text, whose last token's row is given, what this token looks at comes first and no other weight after
     it. The rows of the frame are those of the heads. Empty if no head has a clear pattern and no weight is strong.
     """
-    from attnviz.metrics.patterns import BY_RARITY, clearest_first
+    from attnviz.metrics.patterns import BY_RARITY, beside_phrase, clearest_first, is_beside_larger_sink
     from attnviz.text.places import place_name
 
     clauses: list[list[Phrase]] = []
     counts: list[Phrase] = []
-    names_of_rows = [[(p.name, p.token) for p in row.patterns if p.name != "sink" or p.token] for row in frame.rows]
+    names_of_rows = [[(p.name, p.token) for p in row.patterns if not p.is_beside] for row in frame.rows]
     for name in BY_RARITY:
         numbers = [index for index, names in enumerate(names_of_rows) if name in [first for first, _ in names]]
         if not numbers:
@@ -321,7 +321,8 @@ def first_sentence(
             on_token = f" on {next(iter(tokens))}" if len(tokens) == 1 else ""
             counts.append(Phrase(f"{len(numbers)} sink{plural}{on_token}", f"filter={quote('sink:')}"))
         else:
-            text = f"{len(numbers)} {name.replace(' ', '-')} head{plural}"
+            beside = sum(is_beside_larger_sink(frame.rows[index].patterns) for index in numbers)
+            text = f"{len(numbers)} {name.replace(' ', '-')} head{plural}{beside_phrase(beside, len(numbers))}"
             counts.append(Phrase(text, f"filter={quote(name)}"))
     if counts:
         clauses.append([part for phrase in counts for part in (Phrase(", "), phrase)][1:])

@@ -9,6 +9,7 @@ import pytest
 
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.patterns import Pattern
 from attnviz.render.formats import draw
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
@@ -195,6 +196,15 @@ NOTES = """([name, token]) => {
     return [note.words, note.number].filter(Boolean).join(" ");
   });
 }"""
+BESIDE_A_SINK = """(token) => {
+  const { of, patterns, values } = page.metrics;
+  of[2].push(patterns.push(["sink", token]) - 1);
+  values[2].push(0.55);
+  const text = patternOf(2).split(", ").at(-1);
+  of[2].pop();
+  values[2].pop();
+  return text;
+}"""
 CUT_WORDS = """[...document.querySelectorAll('.names .does')].filter((words) =>
   words.scrollWidth > words.clientWidth + 1).map((words) => words.parentElement.textContent)"""
 
@@ -224,6 +234,9 @@ def test_share_under_a_small_map_has_a_whole_word_on_the_page_and_in_a_file(show
         (("mixed", ""), ["", "", ""]),
     ):
         assert opened.page.evaluate(NOTES, pattern) == notes
+    for token, said in (("␣the", "on “the”"), ("<s>", "on <s>"), ("first token", "on first token"), ("", "")):
+        beside = opened.page.evaluate(BESIDE_A_SINK, token)
+        assert beside == str(Pattern("sink", 0.55, token, is_beside=True)) == f"sink 0.55 {said}".strip()
 
 
 LEGEND = """(() => {

@@ -112,7 +112,7 @@ def test_a_list_cuts_no_pattern_and_leaves_the_share_of_a_sink_to_its_column(
 ) -> None:
     duplicate = Pattern("duplicate token", 0.5)
     patterns = (
-        (duplicate, Pattern("sink", 0.56)),
+        (duplicate, Pattern("sink", 0.56, is_beside=True)),
         (duplicate, Pattern("previous token", 0.5)),
         (Pattern("sink", 0.91, "<s>"),),
     )

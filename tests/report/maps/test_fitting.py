@@ -132,7 +132,7 @@ def test_a_head_that_looks_at_repeats_is_never_shown_by_the_first_tokens() -> No
     tokens = tokenize("one two three four five six seven eight nine ten " * 2)
     after = np.eye(len(tokens), k=-9, dtype=np.float32)
     after[:9, 0] = 1
-    for heads, shown in ((after, (12, 20)), (np.eye(len(tokens), k=-1, dtype=np.float32), (8, 8))):
+    for heads, shown in ((after, (10, 20)), (np.eye(len(tokens), k=-1, dtype=np.float32), (8, 8))):
         maps = replace(random_maps(tokens, heads=30), weights=np.stack([heads] * 30))
         look = Look(width=80, height=24)
         report = build_report(

@@ -75,6 +75,12 @@ export function shortNoteOf(number, fits, isSaid = () => false) {
   return forms.find((form) => fits(`${form.words} ${form.number}`.trim())) ?? forms[2];
 }
 
+/** The label of a token in quotes, those of special tokens as they are. @param {string} label */
+function quotedWord(label) {
+  const text = label.replace(/^[␣ ]+|[␣ ]+$/g, "") || label;
+  return /^(\[.*\]|<.*>|first token)$/s.test(text) ? text : `“${text}”`;
+}
+
 /** Each thing that a head does. @param {number} number */
 function patternsOf(number) {
   if (!metrics) return [];
@@ -82,7 +88,9 @@ function patternsOf(number) {
   return of[number].map((place, rank) => {
     const [name, token] = patterns[place];
     const value = values[number][rank];
-    return `${name}${token ? `: ${token}` : ""}${value === null ? "" : ` ${value.toFixed(2)}`}`;
+    const share = value === null ? "" : ` ${value.toFixed(2)}`;
+    if (rank > 0 && name === "sink") return `${name}${share}${token ? ` on ${quotedWord(token)}` : ""}`; // beside what the head does
+    return `${name}${token ? `: ${token}` : ""}${share}`;
   });
 }
 
