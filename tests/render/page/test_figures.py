@@ -109,13 +109,15 @@ def test_a_thumbnail_grows_into_its_map_and_shrinks_back(page: Opened, motion: A
     page.page.emulate_media(reduced_motion="no-preference")
 
 
-@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
-def test_enter_flies_to_a_cell_of_a_long_map(show: Opener, motion: Any) -> None:
+@pytest.mark.parametrize(("motion", "is_clicked"), [("no-preference", False), ("reduce", True)])
+def test_enter_flies_to_a_cell_of_a_long_map(show: Opener, motion: Any, is_clicked: bool) -> None:
     opened = show(report_of(Recording(maps=(long_maps(queries=900, keys=950),), model="a test")))
     opened.page.emulate_media(reduced_motion=motion)
     opened.open_head(0)
     opened.until("scene.current.stage.picture.whole")
     opened.evaluate("scene.current.stage.element.focus(); set({mark: {query: 640, key: 250}})")
+    if is_clicked:
+        opened.evaluate("set({mark: null, pin: {query: 640, key: 250}})")
     opened.press("Enter")
     opened.until("scene.current.stage.picture.cell >= 30 && scene.current.stage.picture.whole")
     assert opened.evaluate("state.pin") == {"query": 640, "key": 250}

@@ -175,11 +175,11 @@ export class PictureStage {
     this.scrollTo({ x: x + width / 2 - atX, y: y + height / 2 - atY });
   }
 
-  /** Flies to a cell that is too small to be read. @param {Mark} mark */
+  /** Flies to a cell that is too small to be read; false where it is not. @param {Mark} mark */
   fly(mark) {
     const { picture, area } = this;
     const grown = READABLE_CELL / (picture.cell ?? READABLE_CELL);
-    if (mark.query === null || mark.key === null || grown <= 1 || !picture.pooled) return;
+    if (mark.query === null || mark.key === null || grown <= 1 || !picture.pooled) return false;
     const { x, y, width, height } = picture.placeOf(mark);
     const from = [x + width / 2 - area.x, y + height / 2 - area.y];
     const to = [(picture.fixed.left + this.width) / 2, (picture.fixed.top + this.height) / 2];
@@ -192,6 +192,7 @@ export class PictureStage {
       else this.moved();
     };
     step();
+    return true;
   }
 
   /** Where the cells are in the window. */

@@ -15,7 +15,6 @@ import { offerSizes, openShare, savePng, saveSvg } from "./save.js";
 import { followAddress, scene, state } from "./state.js";
 import { draw, focusPicture, followState, holdLoad } from "./view.js";
 
-/** @import { Mark } from "./types.js" */
 /** @import { Act } from "./keys.js" */
 
 /** @type {[number, number][]} how far the arrows move, down and right: left, up, down, right */
@@ -27,7 +26,7 @@ const ACTS = {
   move: (place, target) => moveBy(place, 1, target),
   "move far": (place, target) => moveBy(place, FAR, target),
   "keep seconds": (place) => moveEnd(place ? 1 : -1),
-  open: (_, target) => isInView(target) && !target.closest(".token") && state.mark !== null && keepAndFly(state.mark),
+  open: (_, target) => isInView(target) && !target.closest(".token") && keepAndFly(),
   back: letGo,
   choose: () => false, // thumbnails listen to this key
   step: (place) => step(place ? 1 : -1),
@@ -48,10 +47,14 @@ const ACTS = {
   help: openKeys,
 };
 
-/** Keeps what is marked, and flies to a cell that is too small to be read. @param {Mark} mark */
-function keepAndFly(mark) {
-  pin(mark);
-  if (state.pin) scene.current?.stage?.fly(mark);
+/** Keeps what is marked and flies to a kept cell that is too small to be read; else lets go of what is marked and kept already. */
+function keepAndFly() {
+  const { mark } = state;
+  const isKept = isSameMark(mark, state.pin);
+  if (mark && !isKept) pin(mark);
+  if (!state.pin) return false;
+  if (!scene.current?.stage?.fly(state.pin) && mark && isKept) pin(mark);
+  return true;
 }
 
 const MUCH_DATA = 5_000_000; // characters, of which more take longer to be drawn than a reader waits without a sign: the sign costs a frame

@@ -435,7 +435,7 @@
  * @property {{ width: number, height: number }} whole of the picture at its zoom
  * @property {(row: number) => void} revealRow
  * @property {(mark: Mark, factor: number, place: [number, number]) => void} showAt
- * @property {(mark: Mark) => void} fly
+ * @property {(mark: Mark) => boolean} fly
  * @property {DOMRect} cellsInWindow
  * @property {(shown: Shown) => boolean} keptFor
  * @property {(mark: Mark | null, content?: Child[] | null, x?: number, y?: number) => void} showTip
