@@ -407,14 +407,18 @@ def _open_checkpoint(path: Path) -> "TensorFile":
     return file
 
 
-def write_checkpoint(path: Path, survey: Survey, progress: Progress, fingerprint: str) -> None:
-    """Writes a checkpoint, which replaces the previous one."""
+def write_checkpoint(
+    path: Path, survey: Survey, progress: Progress, fingerprint: str, codes: Mapping[str, str] | None = None
+) -> None:
+    """Writes a checkpoint, which replaces the previous one; ``codes`` are digests of the user's own metrics."""
     refuse_other_file(path)
     with output_file(path, force=True) as file:
-        write_survey(survey, file, asdict(progress) | {"model": fingerprint})
+        write_survey(survey, file, asdict(progress) | {"model": fingerprint, "metrics": dict(codes or {})})
 
 
-def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -> tuple[Survey, Progress]:
+def read_checkpoint(
+    path: Path, settings: Mapping[str, Any], fingerprint: str, codes: Mapping[str, str] | None = None
+) -> tuple[Survey, Progress]:
     """Returns the unfinished survey in a checkpoint, and its progress."""
     file = _open_checkpoint(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
@@ -429,6 +433,13 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], fingerprint: str) -
         )
     if entry.required_value("model", str) != fingerprint:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
+    codes_before, codes_now = entry.required_value("metrics", dict), codes or {}
+    changed_metrics = [name for name in {**codes_before, **codes_now} if codes_before.get(name) != codes_now.get(name)]
+    if changed_metrics:
+        raise AttnvizError(
+            f"{str(path)!r} was written with other metrics of your own, or other code of theirs: {changed_metrics[0]}; "
+            "delete it to start anew"
+        )
     counts = {name: entry.count(name, MAX_COUNT) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
     return survey, Progress(**counts, digest=entry.required_value("digest", str))
 

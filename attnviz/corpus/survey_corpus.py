@@ -161,6 +161,7 @@ class SurveyRun:
         if checkpoint is not None:
             refuse_other_file(checkpoint)
         self.fingerprint = fingerprint(model.module)
+        self.metric_codes = {metric.name: metric.code for metric in options.metrics if metric.is_own}
         self.survey: Survey | None = None  # of no text yet
         self.last_write = time.monotonic()
         self.rounds = self.rounds_to_write = 1
@@ -173,7 +174,9 @@ class SurveyRun:
         """
         start = progress = Progress()
         if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
-            self.survey, start = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
+            self.survey, start = read_checkpoint(
+                self.checkpoint, self.options.settings, self.fingerprint, self.metric_codes
+            )
         start = Progress(**json.loads(self.processes.agree(json.dumps(asdict(start)).encode())))  # in every process
         survey_of = survey_of_picture if self.options.pictures else survey_of_batch
         with track_texts("surveying", show_bar=self.processes.is_first) as show:
@@ -271,7 +274,7 @@ class SurveyRun:
             return
         self._gather()
         if self.processes.is_first and self.survey is not None:
-            write_checkpoint(self.checkpoint, self.survey, progress, self.fingerprint)
+            write_checkpoint(self.checkpoint, self.survey, progress, self.fingerprint, self.metric_codes)
         round_seconds = max((time.monotonic() - self.last_write) / self.rounds, MIN_ROUND_SECONDS)
         # as many rounds as fit into the time, but no more than twice as many as before
         next_rounds = max(1, min(int(self.seconds / round_seconds), 2 * self.rounds))

@@ -55,6 +55,7 @@ class Metric(Measure):
     # True if a metric of cells leaves out queries that see none of its cells, rather than count 0: it relates a query
     # to a key that the query may lack
     only_seeing: bool = field(default=False, compare=False, kw_only=True)
+    code: str = field(default="", compare=False, kw_only=True)  # the digest of the file of a user's own function
 
     def counted_queries(self, with_number: Array, all_queries: Array) -> Array:
         """Returns how many queries a mean is over; 0 if no query has the number, so that the metric does not apply."""

@@ -10,10 +10,13 @@ Its name is the metric's, with hyphens, and the first line of its docstring is i
 the defaults of parameters that the function need not read: ``unit``, ``needs``, ``only_seeing``, ``smallest_first``.
 """
 
+import hashlib
 import inspect
+import marshal
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -109,9 +112,20 @@ def metric_of(function: Callable[..., Any]) -> Metric:
         meaning=meaning or f"the number of {written_name}",
         needs=frozenset(needs[word] for word in words),
         is_own=True,
+        code=_digest_of_code(function),
         **declared,
         **computed,
     )
+
+
+def _digest_of_code(function: Callable[..., Any]) -> str:
+    """Returns a digest of the file of a function, since it may call others there; without a file, of its own code."""
+    code: Any = getattr(inspect.unwrap(function), "__code__", None)
+    try:
+        source = Path(code.co_filename).read_bytes()
+    except (AttributeError, OSError):  # a callable object, or typed into an interpreter
+        source = b"" if code is None else marshal.dumps(code)
+    return hashlib.blake2b(source, digest_size=16).hexdigest()
 
 
 def _checked_rows(function: Callable[[Rows], Any], unit: str, rows: Rows) -> Array:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.own_file import own_function
 from attnviz.base.progress import TextProgress
 from attnviz.corpus import batches
 from attnviz.corpus.batches import SurveyOptions
@@ -18,6 +19,8 @@ from attnviz.corpus.read import CorpusReader
 from attnviz.corpus.saved import write_survey
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun, device_of_process
+from attnviz.metrics.metrics import METRICS
+from attnviz.metrics.own_metric import add_metric
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 from tests.today import todays
 
@@ -95,6 +98,30 @@ def test_resume_refuses_another_corpus_model_or_setting(corpus: Path, model: Ran
     corpus.write_text(TEXTS[0])
     with pytest.raises(AttnvizError, match="was written for another corpus"):
         resume()
+
+
+def test_resume_refuses_other_metrics_of_ones_own_and_other_code(
+    corpus: Path, model: RandomTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "s.checkpoint"
+
+    def run(factor: int | None, batches: int = 10**6) -> None:
+        monkeypatch.delitem(METRICS, "mine", raising=False)
+        if factor is not None:
+            (tmp_path / "mine.py").write_text(f"FACTOR = {factor}\ndef mine(rows):\n    return FACTOR * rows.peak\n")
+            add_metric(own_function("metric", f"{tmp_path}/mine.py:mine"))
+        survey = SurveyRun(Mortal(batches), OPTIONS, checkpoint=checkpoint, seconds=0)
+        survey.run(CorpusReader([str(corpus)]), resume=True)
+
+    monkeypatch.setitem(METRICS, "mine", METRICS["entropy"])  # is taken away again
+    with pytest.raises(Killed):
+        run(1, batches=12)
+    for factor in (2, None):
+        with pytest.raises(AttnvizError, match="with other metrics of your own, or other code of theirs: mine; delete"):
+            run(factor)
+    with pytest.raises(Killed):
+        run(1, batches=2)
+    run(1)
 
 
 def test_a_limit_of_tokens_ends_the_survey_at_a_text(corpus: Path, model: RandomTexts) -> None:
