@@ -1,11 +1,13 @@
 """README is short, and a clean checkout is set up as it says; the rest is tested with the other documents."""
 
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from attnviz.cli.commands import main
 from attnviz.metrics import metrics
 from tests.streams import Streams
 
@@ -20,6 +22,16 @@ def test_two_commands_set_everything_up_and_the_clean_checkout_runs_them() -> No
     assert len(SETUP) == 2
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("pip install -q", "pip install")
     assert [command for line in SETUP for command in line.split(" && ") if command not in script] == []
+
+
+@pytest.mark.slow
+def test_all_commands_above_the_readers_own_model_run_in_their_order(in_folder: Path) -> None:
+    above = README[: README.index("**Draw your own model**")]
+    commands = [line for line in LINES if line.startswith("attnviz ") and line in above]
+    assert len(commands) >= 9
+    for command in commands:
+        assert main(shlex.split(command, comments=True)[1:]) == 0, command
+    assert {path.suffix for path in in_folder.iterdir()} == {".safetensors", ".html", ".pdf", ".png"}
 
 
 def test_it_is_read_in_a_minute() -> None:
