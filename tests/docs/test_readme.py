@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from pptx import Presentation
 
 from attnviz.cli.commands import main
 from attnviz.metrics import metrics
@@ -36,6 +37,16 @@ def test_all_commands_above_the_readers_own_model_run_in_their_order(in_folder: 
 
 def test_it_is_read_in_a_minute() -> None:
     assert len(README.splitlines()) <= 150
+
+
+def test_its_python_runs_as_typed_and_makes_slides(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(code, {})
+    assert "Attention of head 1.1 in AcmeLM 3, 8 queries (rows) over 8 keys" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    names = [slide.shapes.title.text for slide in Presentation(str(in_folder / "talk.pptx")).slides]
+    assert [name[:8] for name in names] == ["What Acm", "Head 1.0", "Head 1.1"]
 
 
 def test_contributing_names_files_that_are_here_and_a_metric_that_works(
