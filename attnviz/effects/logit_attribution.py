@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError
@@ -68,17 +69,10 @@ def logit_parts(run: FrozenRun, logits: Tensor, token: int, versus: int | None =
         return outside if part.layer is None else part.layer, KINDS.index(part.kind), part.head or 0
 
     total = sum(part.adds for part in parts.values())
-    difference = abs(total - logit)
-    # also true of NaN
-    if not difference <= TOLERANCE * max(abs(logit), *(abs(part.adds) for part in parts.values())):
-        raise AttnvizError(
-            f"the parts found for the logit of {name} sum to {total:.4f} instead of {logit:.4f}; "
-            "use attnviz ablate, which measures any model"
-        )
-    return LogitParts(
+    found_parts = LogitParts(
         parts=tuple(sorted(parts.values(), key=order)),
         logit=logit,
-        difference=difference,
+        difference=abs(total - logit),
         token=token,
         versus=versus,
         position=finder.position,
@@ -87,3 +81,19 @@ def logit_parts(run: FrozenRun, logits: Tensor, token: int, versus: int | None =
         model=name,
         silent_layers=finder.silent_layers,
     )
+    refuse_difference(found_parts.difference, total, found_parts, finder, f"the parts found for the logit of {name}")
+    return found_parts
+
+
+def refuse_difference(difference: float, total: float, parts: LogitParts, finder: HeadFinder, name: str) -> None:
+    """Raises AttnvizError if a sum is further from a logit than rounding explains; what is less is said as its residue.
+
+    In half precision, each part may be off by a rounding of its own.
+    """
+    sizes = [abs(part.adds) for part in parts.parts]
+    dtypes = {heads.call.values.dtype for heads in finder.heads if heads.call.values is not None}
+    rounding = max(torch.finfo(dtype).eps for dtype in dtypes) * sum(sizes)
+    if not difference <= max(TOLERANCE * max(abs(parts.logit), *sizes), rounding):  # also of NaN
+        raise AttnvizError(
+            f"{name} sum to {total:.4f} instead of {parts.logit:.4f}; use attnviz ablate, which measures any model"
+        )

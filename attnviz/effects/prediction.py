@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.progress import track
 from attnviz.capture.calls.arguments import bind_dot_product
 from attnviz.capture.flow.products import contraction
@@ -86,7 +86,10 @@ class Prediction:
         logits = observed_logits(self.model, output, finder)
         del output  # of all tokens, before the next run has its own
         if not logits.isfinite().any():
-            raise AttnvizError("the logits are not numbers, so that no prediction can be explained")
+            raise AttnvizError(
+                f"the logits are not numbers, in {logits.dtype}, so that no prediction can be explained; what is too "
+                f"large for float16 needs {option('dtype', 'bfloat16')}"
+            )
         token = int(logits.argmax()) if self.token is None else self.token
         if token == self.versus:
             raise AttnvizError(f"{self.label(token)!r} is compared with itself; give another token to compare with")

@@ -8,13 +8,13 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.frozen_run import FrozenRun
+from attnviz.effects.logit_attribution import refuse_difference
 from attnviz.effects.logit_parts import LogitParts
 from attnviz.effects.routes import Edge, Read, Routes
 from attnviz.effects.score_attribution import score_parts
 
 SHARE = 0.01  # of the logit: edges of a smaller share are left out
 LEAST = 1e-12  # edges that add less are no edges, whatever the share
-TOLERANCE = 1e-2  # relative to the logit; a larger difference is refused
 READING_SHARE = 0.1  # of the logit: what makes a head look there is asked for edges of this share
 MAX_READS = 6  # edges for which that is asked
 REASON_SHARE = 0.1  # of a score's lead over those of other keys: an earlier edge is named if it gives so much of it
@@ -55,11 +55,7 @@ def find_routes(run: FrozenRun, target: LogitParts, share: float = SHARE) -> Rou
         share=share,
         kept=kept,
     )
-    if not found.difference <= TOLERANCE * max(abs(target.logit), 1.0):
-        raise AttnvizError(
-            f"the routes found sum to {found.crossing[0]:.4f} instead of the logit {target.logit:.4f}; use attnviz "
-            "ablate, which measures any model"
-        )
+    refuse_difference(found.difference, float(found.crossing[0]), target, run.finder, "the routes found")
     return found
 
 

@@ -25,6 +25,7 @@ from tests.effects.examples import (
     States,
     logit_attribution,
     model_of,
+    routes,
 )
 from tests.small_models import SMALL
 
@@ -46,6 +47,22 @@ def test_the_parts_of_any_model_sum_to_its_logit(name: str, position: int) -> No
         assert part.keys is not None
         assert part.keys.sum() == pytest.approx(part.adds, abs=1e-6)
     assert {f"{layer}.mlp" for layer in range(LAYERS)} <= {part.name for part in found.parts}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", MODELS)
+def test_parts_and_routes_in_half_precision_are_those_of_float32_but_for_roundings(
+    name: str, dtype: torch.dtype
+) -> None:
+    inputs = {"input_ids": IDS, "use_cache": False}
+    exact = logit_attribution(model_of(name, MODELS[name]), inputs, TOKEN, versus=9)
+    model = model_of(name, MODELS[name]).to(dtype)
+    found = logit_attribution(model, inputs, TOKEN, versus=9)
+    bound = torch.finfo(dtype).eps * sum(abs(part.adds) for part in exact.parts)
+    assert found.difference < bound
+    for part in exact.parts:
+        assert found[part.name].adds == pytest.approx(part.adds, abs=bound)
+    np.testing.assert_allclose(routes(model, inputs, TOKEN, versus=9).crossing, exact.logit, atol=bound)
 
 
 def gpt2_parts(model: Any) -> dict[str, Tensor]:
