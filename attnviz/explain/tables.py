@@ -1,5 +1,6 @@
 """Holds the values of an explanation, its steps and tables cut to a line's width, and works out single numbers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -201,13 +202,18 @@ def variance_table(width: int, line_width: int) -> Table:
 
 
 def sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
-    """Returns a dot product as text: the first `MAX_TERMS` terms, the number of terms if it is larger, and any bias."""
-    terms = [
-        f"{with_decimals(float(factor))} × {with_decimals(float(other_factor))}"
-        for factor, other_factor in zip(left, right, strict=True)
-    ]
-    ellipsis = f" + … ({len(terms)} products)" if len(terms) > MAX_TERMS else ""
-    return " + ".join(terms[:MAX_TERMS]) + ellipsis + ("" if bias is None else f" + bias {with_decimals(bias)}")
+    """Returns a dot product as text: its terms, or the largest few of many, and any bias."""
+    pairs = zip(left.tolist(), right.tolist(), strict=True)
+    terms = [f"{with_decimals(factor)} × {with_decimals(other_factor)}" for factor, other_factor in pairs]
+    return sum_of_terms(terms, left * right, "products") + ("" if bias is None else f" + bias {with_decimals(bias)}")
+
+
+def sum_of_terms(terms: Sequence[str], values: FloatArray | Float64Array, noun: str) -> str:
+    """Returns a sum as text: all terms, or the `MAX_TERMS` with the largest values of more terms, in their order."""
+    if len(terms) <= MAX_TERMS:
+        return " + ".join(terms)
+    largest = sorted(np.argsort(-np.abs(values), kind="stable")[:MAX_TERMS].tolist())
+    return f"{' + '.join(terms[index] for index in largest)} + … (the largest {MAX_TERMS} of {len(terms)} {noun})"
 
 
 def with_decimals(value: float, decimals: int = 4) -> str:

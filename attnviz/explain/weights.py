@@ -17,6 +17,7 @@ from attnviz.explain.tables import (
     cut_table,
     shape,
     sum_of_products,
+    sum_of_terms,
     variance_table,
     with_decimals,
 )
@@ -248,12 +249,11 @@ def explain_softmax(head: HeadView) -> Step:
     offset = largest_score if is_too_large else 0.0  # the softmax is invariant to it
     exponent = float(score_row[head.column] - offset)
     powers = np.exp(score_row[seen] - offset)
-    terms = " + ".join(f"{power:.4f}" for power in powers[:MAX_TERMS])
-    ellipsis = f" + … ({len(powers)} keys)" if len(powers) > MAX_TERMS else ""
+    terms = sum_of_terms([f"{power:.4f}" for power in powers], powers, "keys")
     result = with_decimals(float(weights[head.row, head.column]))
     note = f"; {with_decimals(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     examples = [
-        f"“{head.query}” to “{head.key}” = exp({with_decimals(exponent)}) / ({terms}{ellipsis}) = "
+        f"“{head.query}” to “{head.key}” = exp({with_decimals(exponent)}) / ({terms}) = "
         f"{np.exp(exponent):.4f} / {powers.sum():.4f} = {result}{note}",
         f"{rows} sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]

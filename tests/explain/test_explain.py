@@ -20,7 +20,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import STEPS, explain
 from attnviz.explain.files import FORMATS, escape_markdown, explanation_lines, line_width, write
-from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends, variance_table
+from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends, sum_of_products, variance_table
 from attnviz.models.reading.computation import Computation
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -178,6 +178,13 @@ def test_each_step_works_a_number_out_and_its_arithmetic_is_right(computation: C
             assert values == pytest.approx([values[-1]] * len(values), abs=6e-4) if values else True, example
             checked |= {step.name} if len(values) > 1 else set()
     assert {"scaling", "output"} <= checked
+
+
+def test_a_long_sum_is_written_by_its_largest_terms_in_their_order() -> None:
+    left, right = np.array([1, -3, 0.5, 4, 3, 2.0]), np.array([1, 2, 1, 1, 1, 1.0])
+    said = "−3.0000 × 2.0000 + 4.0000 × 1.0000 + 3.0000 × 1.0000 + 2.0000 × 1.0000 + … (the largest 4 of 6 products)"
+    assert sum_of_products(left, right, -0.5) == f"{said} + bias −0.5000"
+    assert sum_of_products(left[:2], right[:2]) == "1.0000 × 1.0000 + −3.0000 × 2.0000"
 
 
 def test_a_worked_weight_is_of_a_visible_key_and_rows_without_one_do_not_sum_to_1(causal: Computation) -> None:
