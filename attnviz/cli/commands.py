@@ -65,6 +65,7 @@ INTERRUPTED = 130  # 128 and the number of the signal, as shells report it
 # The --pair of explain is another option: two tokens.
 EXPLAINED_MODEL = tuple(name for name in declared_options(ModelSettings) if name != "pair")
 SAVED_OPTIONS = ("layers", "heads", "of", "batch", "output", "force", "half")  # that a recording obeys
+TRAINED = ModelSettings(model="trained")  # of a command that an untrained model gives nothing to explain
 TESTED_MODEL = ("model", "device", "dtype", "device_map")  # settings of a model that runs on texts of its own
 
 
@@ -457,7 +458,7 @@ def ablate(
 def why(
     *,
     input: Input,
-    settings: ModelSettings,
+    settings: ModelSettings = TRAINED,
     selection: Annotated[Selection, ("layers", "heads", "queries")],
     grouping: Annotated[Grouping, ("by",)],
     look: Annotated[Look, look_of("an explained prediction")],
@@ -474,8 +475,7 @@ def why(
     refuse_output(output, "why")
     if kind_of(output) != "page":
         refuse_unread_of("a picture of changes, whose colours are centred on 0", kind_of(output), TYPED.get())
-    is_own_choice = settings.model != ModelSettings.model or "model" in TYPED.get()
-    settings = settings if is_own_choice else replace(settings, model="trained")
+    is_own_choice = settings.model != TRAINED.model or "model" in TYPED.get()
     options = fit_options(ReportOptions(all=all, look=look), output)
     choice = "No model was given, so this is the trained model of attnviz, which learned to continue repeats."
     if batch is not None:

@@ -327,7 +327,8 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Returns a function for typer that runs a command, with one parameter for each option of the command, and ``-h``.
 
     A parameter of the command is an option, or a group of options: the group's type, or ``Annotated[type, names]`` for
-    some of its options. The attribute ``declared`` of the returned function holds all options by name.
+    some of its options, whose defaults are those of the parameter's default, if it has one. The attribute ``declared``
+    of the returned function holds all options by name.
     """
     single_options = declared_options(command)
     groups: dict[str, _OptionGroup] = {}
@@ -337,7 +338,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         if name in single_options:
             declarations[name] = single_options[name]
         else:
-            groups[name] = _group(parameter.annotation)
+            groups[name] = _group(parameter.annotation, parameter.default)
             declarations |= groups[name].declared
             panels |= dict.fromkeys(groups[name].declared, groups[name].panel)
     settings = {name: declaration for name, declaration in declarations.items() if name in SETTINGS}
@@ -480,13 +481,16 @@ class _OptionGroup(NamedTuple):
 
 
 @cache
-def _group(annotation: Any) -> _OptionGroup:
-    """Returns the options of a group, or those that the annotation of a part of it names."""
+def _group(annotation: Any, default: Any) -> _OptionGroup:
+    """Returns the options of a group, or those that the annotation of a part of it names, with a command's defaults."""
     is_part = bool(get_args(annotation))
     make, panel = GROUPS[annotation.__origin__ if is_part else annotation]
     options = declared_options(make)
     names = annotation.__metadata__[0] if is_part else options
-    return _OptionGroup(make, {name: options[name] for name in names}, panel)
+    chosen = {name: options[name] for name in names}
+    if default is not inspect.Parameter.empty:
+        chosen = {name: declared._replace(default=getattr(default, name)) for name, declared in chosen.items()}
+    return _OptionGroup(make, chosen, panel)
 
 
 def _with_inner_values(name: str, declarations: Mapping[str, DeclaredOption]) -> DeclaredOption:

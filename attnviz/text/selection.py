@@ -328,10 +328,11 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
         backwards, forwards = f"{span_start}:{span_stop}", f"{span_stop}:{span_start}"
         raise AttnvizError(f"{option(name, backwards)} counts backwards; write {forwards}")
     bounds = option(name, ":".join("" if end is None else str(end) for end in span))
+    choice = "there is only one, so use 0:1" if count == 1 else f"there are {count}, so use 0:{count} or a part of it"
     if start >= stop:
-        raise AttnvizError(f"no tokens at {bounds}; there are {count}; use 0:{count} or a part of it")
+        raise AttnvizError(f"no tokens at {bounds}; {choice}")
     if span_stop is not None and span_stop > count:
-        raise AttnvizError(f"{bounds} ends after the last token; there are {count}, so use 0:{count} or a part of it")
+        raise AttnvizError(f"{bounds} ends after the last token; {choice}")
     return slice(start, stop)
 
 

@@ -84,3 +84,26 @@ def test_examples_of_the_help_run(attnviz: Streams, line: str) -> None:
         assert "there is no file" in attnviz.refused(*arguments)
     else:
         assert attnviz.run(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("show", ()),
+        ("heads", ()),
+        ("compare", ("--causal",)),
+        ("explain", ()),
+        ("why", ()),
+        ("why", ("--by", "words")),
+    ],
+)
+def test_defaults_in_the_help_are_those_of_the_command(attnviz: Streams, command: str, words: tuple[str, ...]) -> None:
+    page, _, _ = attnviz.run(command, "--help").partition("Settings for --set:")
+    declared = re.findall(r"^  (--[a-z-]+) [A-Z]\S*((?:(?!^  -).)*?) \[([^\]\s]+)\]$", page, re.MULTILINE | re.DOTALL)
+    unread = ("--limits",) if command == "why" else ()  # refused wherever it is typed for changes
+    spelled_out = [word for name, _, default in declared if name not in unread for word in (name, default)]
+    assert {"--model", "--device", "--dtype"} <= set(spelled_out)
+    usual = attnviz.run(command, "the cat sat. the cat", *words)
+    assert usual
+    said = attnviz.run(command, "the cat sat. the cat", *words, *spelled_out)
+    assert re.sub(r"No model was given.*?repeats\.\n", "", usual, flags=re.DOTALL) == said

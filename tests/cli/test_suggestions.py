@@ -149,7 +149,7 @@ WRONG = {
     "show Life --heads 0.1,2": "write 4.11,9.6 (layer.head) or 0-3,7",
     "show Life --layers 4": "no layer 4; there is only 0",
     "show Life --queries 5-9": "is not a range of tokens; write 5, 10:40 or :20",
-    "show Life --queries 4:9": "there are 1; use 0:1",
+    "show Life --queries 4:9": "no tokens at --queries 4:9; there is only one, so use 0:1",
     "show Life --query none": "none",
     "explain Life --head 0-3": "is not one head; give 1 or 0.1 (layer.head)",
     "explain Life --head 'picture 0.1'": "give 0.1, which is of the picture tower if the input is only a picture",

@@ -59,7 +59,7 @@ def test_refuses_a_range_that_ends_after_the_last_token() -> None:
 
 @pytest.mark.parametrize("span", [(6, 9), (3, 3), (5, None)])
 def test_refuses_tokens_that_are_not_there_and_says_how_many_are(span: tuple[int | None, int | None]) -> None:
-    with pytest.raises(AttnvizError, match="there are 5; use 0:5 or a part of it"):
+    with pytest.raises(AttnvizError, match="there are 5, so use 0:5 or a part of it"):
         resolve_span(span, 5, "queries")
 
 

@@ -324,6 +324,12 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
     if min(width, height) < MIN_PICTURE_INCHES or max(width, height) > MAX_PICTURE_INCHES:
         stated_size = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
         raise AttnvizError(f"{stated_size}; choose {MIN_PICTURE_INCHES} to {MAX_PICTURE_INCHES} inches a side")
+    if max(sides) > MAX_PICTURE_INCHES and sides[0] * sides[1] > MAX_PICTURE_PIXELS:
+        share = (MAX_PICTURE_PIXELS / (sides[0] * sides[1])) ** 0.5
+        raise AttnvizError(
+            f"{option('size')} {text!r} is {sides[0] * sides[1] / 1e6:.0f} million pixels, more than "
+            f"{MAX_PICTURE_PIXELS // 10**6} million; choose {int(share * sides[0])}x{int(share * sides[1])} or less"
+        )
     refuse_pixels(width, height, dpi)
     return width, height
 

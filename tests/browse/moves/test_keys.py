@@ -205,7 +205,7 @@ def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
 
 
 def test_tokens_that_are_not_there_are_refused(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match=r"no tokens at keys='90:95'; there are 7; use 0:7 or a part of it"):
+    with pytest.raises(AttnvizError, match=r"no tokens at keys='90:95'; there are 7, so use 0:7 or a part of it"):
         Session(recording, None, Selection(keys=(90, 95)))
 
 

@@ -149,5 +149,8 @@ def test_a_picture_has_no_more_pixels_than_can_be_drawn(recording: Recording) ->
     with pytest.raises(AttnvizError, match=r"dpi=2400 has 20736 million pixels, more than 150 million; use dpi=204"):
         parse_size("60x60", dpi=2400)
     assert parse_size("60x60", dpi=204) == (60, 60)
+    with pytest.raises(AttnvizError, match=r"size '12000x13000' is 156 million pixels, .*; choose 11766x12747 or less"):
+        parse_size("12000x13000", dpi=300)
+    assert parse_size("11766x12747", dpi=300)
     with pytest.raises(AttnvizError, match=r"million pixels, more than 150 million; use dpi=.*"):
         draw(recording, ".png", dpi=2400)
