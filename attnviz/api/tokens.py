@@ -11,6 +11,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import image_of, image_source, open_image
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import NAMES
+from attnviz.text.samples import picture_or_sample
 from attnviz.text.tokens import Tokens, labels_given
 
 
@@ -81,7 +82,7 @@ def _groups(name: str, members: tuple[object, ...], count: int) -> Groups:
 
 def _in_picture(axis: Tokens, image: Any, boxes: Any) -> Tokens:
     """Returns the tokens with their places in a picture."""
-    source = image_source(image, 1, count=1)
+    source = image_source(picture_or_sample(image), 1, count=1)
     picture = open_image(source)
     medium = image_of(picture, source.name)
     if boxes.shape != (len(axis), 4):

@@ -148,7 +148,14 @@ class Tokens:
 
     @property
     def order(self) -> Order | None:
-        """The order that the media give to tokens; ``None`` if they give different ones."""
+        """The order that the media give to tokens; ``None`` if they give different ones.
+
+        Boxes side by side in one picture, as the days of a curve, follow each other, too.
+        """
+        if len(self.media) == 1 and self.image_indices:
+            left, top, _, bottom = self.places[self.medium == 0].T
+            if len(left) > 1 and np.ptp(top) == np.ptp(bottom) == 0 and (np.diff(left) > 0).all():
+                return "sequence"
         orders = {medium.order for medium in self.media}
         return orders.pop() if len(orders) == 1 else None
 

@@ -52,6 +52,21 @@ def test_queries_and_keys_of_arrays_keep_axes_of_their_own() -> None:
     assert maps.key_tokens.places[3].tolist() == [40, 30, 60, 40]
 
 
+@pytest.mark.parametrize(
+    ("boxes", "follow"),
+    [
+        ([(left, 0, left + 10, 40) for left in range(0, 40, 10)], True),  # days of a curve
+        ([(left, left, left + 10, left + 10) for left in range(0, 40, 10)], False),
+        ([(left, 0, left + 10, 40) for left in (0, 20, 10, 30)], False),
+    ],
+)
+def test_boxes_side_by_side_have_a_previous_one(boxes: Any, follow: bool) -> None:
+    axis = attnviz.tokens("abcd", image="sample:digits.png", boxes=boxes)
+    table = uniform(axis).head_table()
+    assert np.isfinite(table["previous"]).all() == follow
+    assert np.isfinite(table["picture-distance"]).all()
+
+
 def test_a_recorded_module_has_the_axis_in_every_layer() -> None:
     layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
