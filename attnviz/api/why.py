@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.reader import Reader
 
 Name = int | str | None  # of a token
-MAX_REMARKS = 2  # on single prompts
+MAX_REMARKS = 1  # on single prompts
 
 
 @overload

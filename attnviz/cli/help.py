@@ -73,6 +73,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "why": (
         'attnviz why "the cat sat. the cat" --model trained',
         'attnviz why "Mary met John. John told" --model ./my-gemma --versus " John"',
+        "attnviz why --batch prompts.csv --model ./my-gemma",
     ),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',

@@ -14,7 +14,7 @@ from attnviz.effects.why import LEAST_LOSS
 from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure, margin_of_mean
-from attnviz.report.heads.lists import Column, bar_lengths, layers_by_heads, listed, number_texts
+from attnviz.report.heads.lists import PICTURE_REMARKS, Column, bar_lengths, layers_by_heads, listed, number_texts
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Quantity
@@ -32,7 +32,7 @@ COUNT = Quantity("share of the prompts", ".2f")
 def behaviour_report(behaviour: Behaviour, options: ReportOptions) -> DrawnReport | HeadList:
     """Builds the report of a behaviour: sentences with a table, or maps of layers by heads for pictures and a page."""
     refuse_style(options.look, "a table of heads")
-    sentences, remarks = behaviour_sentences(behaviour), _remarks(behaviour)
+    sentences, remarks = behaviour_sentences(behaviour), _remarks(behaviour, options.medium.lists_heads)
     title = options.look.title or f"{len(behaviour.prompts)} prompts, {behaviour.model}"
     if options.medium.lists_heads:
         return HeadList(
@@ -54,7 +54,7 @@ def behaviour_report(behaviour: Behaviour, options: ReportOptions) -> DrawnRepor
         kind="atlas",
         title=title,
         caption=" ".join(sentences),
-        remarks=remarks,
+        remarks=(*PICTURE_REMARKS, *(sentences if options.medium.draws_maps else ()), *remarks),
         panels=share_scales(panels, options.look),
         results=frame,
         look=options.look,
@@ -140,10 +140,13 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
     sentence = f"Without {removed}, {lead} {verb} by {nats(abs(together.check.lost))} ±{together.margin:.2f} nats"
     controls = together.check.controls
     if len(controls):
-        others = f"; without {_sets_phrase(len(together.heads), len(controls))}"
+        largest = int(controls.argmax())
+        losses = nats(controls.mean())
+        if len(controls) > 1:
+            losses += f" on average and {nats(controls[largest])} at most, without {together.drawn[largest]}"
         drawn = "all that there are" if together.is_exhaustive else "drawn from the same or the nearest layers"
-        highest = f", by {nats(controls.max())} at most" if len(controls) > 1 else ""
-        sentence += f"{others}, {drawn}, by {nats(controls.mean())}{highest} (p = {together.check.p:.2g})"
+        others = _sets_phrase(len(together.heads), len(controls))
+        sentence += f"; without {others}, {drawn}, by {losses} (p = {together.check.p:.2g})"
     sentences = [f"{sentence}."]
     if alone:
         losses = ", ".join(
@@ -236,15 +239,15 @@ def _frame(behaviour: Behaviour) -> HeadFrame:
     means = np.array([behaviour.parts[index].adds for index in heads])
     margins = np.stack([behaviour.margins[heads], np.full(len(heads), np.nan)], axis=1)
     measures = (
-        Measure(ADDS, ADDS, "", "what the head adds directly to the logit of the answer, on average"),
-        Measure(LEADS, LEADS, "", "share of the prompts in which the head is among those that add most"),
+        Measure(ADDS, ADDS, "nats", "what the head adds directly to the logit of the answer, on average"),
+        Measure(LEADS, LEADS, "share", "share of the prompts in which the head is among those that add most"),
     )
     values = np.stack([means, shares], axis=1)
     count = len(behaviour.held_out)
     return HeadFrame(rows=tuple(rows), measures=measures, values=values, margins=margins, texts=count)
 
 
-def _remarks(behaviour: Behaviour) -> tuple[str, ...]:
+def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
     """Returns remarks on what the columns mean, on what is frozen, and on the runs."""
     sets = {removal.name for removal in behaviour.removals} | {
         name for removal in behaviour.removals for name in removal.drawn
@@ -255,9 +258,11 @@ def _remarks(behaviour: Behaviour) -> tuple[str, ...]:
         runs += f", and {count} of them again with all heads and without each of {len(sets)} sets of heads"
     meaning = (
         "Adds: mean over the prompts on which heads were not chosen; leads: in how many of them a head is among the "
-        "few that add most; ±: half of the 95 % interval of the mean."
+        "few that add most."
     )
-    if behaviour.removals:
+    if has_list:
+        meaning += " ±: half of the 95 % interval of the mean."
+    if has_list and behaviour.removals:
         meaning += " Loses: nats, if heads write zero; others: the largest mean loss without one of the other sets."
     return (
         meaning,
