@@ -485,24 +485,39 @@ def effects_of_units(
 
 
 def _read_again(recording: "Recording", path: str, settings: "ModelSettings") -> "tuple[ModelSettings, Example]":
-    """Returns the settings of the model that made a recording, and the example with the same token ids."""
+    """Returns the settings of the model that made a recording, and the example with the same tokens."""
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import PRETRAINED, refuse_untrained, row_of, used_settings
     from attnviz.text.server_answer import ServerAnswer
 
-    tokens, model = recording.maps[0].query_tokens, recording.settings.get("model")
-    is_one_text = len({maps.item for maps in recording.maps}) == 1 and recording.maps[0].kind == "self"
-    if not isinstance(model, str) or not is_one_text or tokens.image_indices or (tokens.ids < 0).any():
-        raise AttnvizError(f"{path!r} does not name what a model must read again; give the text and --model")
+    own, cross = recording.settings, next((maps for maps in recording.maps if maps.kind == "cross"), None)
+    tokens = recording.maps[0].query_tokens if cross is None else cross.query_tokens
+    axes = [tokens] if cross is None else [tokens, cross.key_tokens]
+    model, texts = own.get("model"), len({maps.item for maps in recording.maps})
+    reason = "" if isinstance(model, str) else "does not name the model that made it"
+    if texts > 1:
+        reason = f"holds {texts} texts, of which why explains one"
+    elif any(axis.image_indices for axis in axes):
+        reason = "holds its picture or sound only as it is drawn, which is less than the model reads"
+    elif cross is None and (tokens.ids < 0).any():
+        reason = "has tokens without the ids of a model"
+    if reason:
+        raise AttnvizError(f"{path!r} {reason}; give what was read and --model")
+    assert isinstance(model, str)
     refuse_untrained(model)
     if row_of(model) is not PRETRAINED:
         names = used_settings(model)
-        kept = {name: value for name, value in recording.settings.items() if name in names}
+        kept = {name: value for name, value in own.items() if name in names}
         return replace(settings, **kept), Example(tokens.text)
     if not Path(model).expanduser().exists():
         raise AttnvizError(f"{path!r} was made with {model!r}, which is not here; give the text and --model")
-    dtype = str(recording.settings.get("dtype", settings.dtype))
-    return replace(settings, model=model, dtype=dtype), Example(answer=ServerAnswer(tuple(tokens.ids.tolist())))
+    settings = replace(settings, model=model, dtype=str(own.get("dtype", settings.dtype)))
+    if cross is None:
+        return settings, Example(answer=ServerAnswer(tuple(tokens.ids.tolist())))
+    # an encoder-decoder: its decoder reads a text of its own, or what it writes again
+    settings = replace(settings, generate=int(own.get("generate") or 0), attention="cross")
+    source = cross.key_tokens.text
+    return settings, Example(source) if settings.generate else Example(tokens.text, context=source)
 
 
 def _predicting_reader(subject: Subject, settings: "ModelSettings", selection: Selection) -> "tuple[Reader, Example]":

@@ -39,7 +39,7 @@ OBJECT_HEADS = {  # the ends of the names of models that find objects in a pictu
     "ForInstanceSegmentation": "AutoModelForInstanceSegmentation",
     "ForSegmentation": "AutoModelForImageSegmentation",
 }
-LANGUAGE_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "VisionEncoderDecoderModel")
+LANGUAGE_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "VisionEncoderDecoderModel", "MTModel")
 GIGABYTE = 1e9
 HALF_DTYPES = ("bfloat16", "float16")
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception

@@ -229,7 +229,7 @@ class HuggingFaceReader(FolderReader):
 
             if self.text_model.config.is_encoder_decoder:
                 raise AttnvizError(
-                    f"{self.settings.model} is an encoder-decoder, which cannot read a server's answer; give a decoder"
+                    f"{self.settings.model} is an encoder-decoder, which cannot read token ids alone; give its text"
                 )
             refuse_unknown_ids(example.answer, _vocabulary_size(self.text_model), self.settings.model)
             tokens = answer_tokens(tokenizer, example.answer)
