@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.base.errors import AttnvizError, or_list
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.explain.tables import (
     ABSENT_SIGN,
     GAP_SIGN,
@@ -181,7 +181,12 @@ def _overview_lines(explanation: Explanation) -> list[Line]:
     if query_lines and len(query_lines) + 2 <= free_lines:  # with an empty line above and below
         lines += [[], *query_lines]
     lines.append([])
-    return [*lines, *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, look.width))]
+    remarks = [remark_line for remark in explanation.remarks for remark_line in wrap(remark, look.width)]
+    advice = f"Use {option('step', 'sum')} for the numbers of one step, {option('all', True)} for those of all."
+    with_advice = [*wrap(look.format_options(advice), look.width), *remarks]
+    if len(lines) + len(with_advice) < (look.height or 0):
+        remarks = with_advice
+    return [*lines, *([Span(remark_line, style="dim")] for remark_line in remarks)]
 
 
 def _last_query_lines(explanation: Explanation) -> list[Line]:

@@ -507,6 +507,12 @@ def test_a_screen_that_cannot_hold_every_step_holds_a_line_of_each_and_the_way_o
         assert shown == pytest.approx(computation.weights[0][-1], abs=5e-5)
 
 
+def test_a_first_screen_tells_how_to_see_the_numbers(shell: Streams) -> None:
+    lines = shell.run("explain", "Life is short").splitlines()
+    assert "Use --step sum for the numbers of one step, --all for those of all." in lines
+    assert len(lines) < 24
+
+
 def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
     computation = compute()
     for height in (None, 1000):
