@@ -4,7 +4,7 @@ import { page } from "./data.js";
 import { one } from "./elements.js";
 import { positionOf, quoted } from "./formatting.js";
 import { TokenLens } from "./lens.js";
-import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
+import { meaningOf, METRIC_NAMES, metricText, numbersOf } from "./metrics.js";
 import { readScores, scoreFactorsOf } from "./numbers.js";
 import { intervalText, shareWithin } from "./places.js";
 import { cellNumber, quantitiesOf, weightText } from "./quantities.js";
@@ -198,15 +198,14 @@ function namedBar(text, title, value, scale, { error, color, data }) {
   return h("button", { type: "button", title, ...data }, h("bdi", {}, text), h("i", {}, bar), h("span", {}, weightText(value, scale.change, error)));
 }
 
-/** What the open head does, and its metrics. */
+/** The metrics of the open head; its title says what it does. */
 function headSections() {
   if (state.head === null || !page.metrics) return [];
   const found = numbersOf(state.head);
   const names = METRIC_NAMES.filter((name) => !Number.isNaN(found[name]));
   const numbers = numbersList(names.map((name) => [name, metricText(name, found[name])]), meaningOf);
   const details = h("details", { open: known.open, ontoggle: (/** @type {Event} */ { target }) => (known.open = /** @type {HTMLDetailsElement} */ (target).open) }, h("summary", {}, `Head ${page.heads[state.head].name} in numbers`), numbers);
-  const does = patternOf(state.head);
-  return [h("section", {}, ...(does ? [h("h3", {}, "what it does"), h("p", { class: "pair" }, does)] : []), details)];
+  return [h("section", {}, details)];
 }
 
 /**
