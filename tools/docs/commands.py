@@ -12,9 +12,9 @@ The documents are ordinary Markdown. A block shows a command and its output, and
 Without an image, or if the image has another name than the file, the file is not shown. Blocks of ``python`` are run in
 one namespace if an image stands below one of them on the page: it shows the file of its name that the block wrote.
 
-All blocks of a page run from top to bottom in a folder of its own. It has ``sample_texts`` and ``sample_pictures`` of a
-clone, and those of the real models ``./minilm``, ``./antiberty`` and ``./gemma3-270m`` that this machine has. Blocks of
-``sh`` are not run.
+All blocks of a page run from top to bottom in a folder of its own. It has ``sample_texts``, ``sample_pictures`` and
+``docs`` of a clone, and those of the real models ``./minilm``, ``./antiberty`` and ``./gemma3-270m`` that this machine
+has. Blocks of ``sh`` are not run.
 """
 
 import contextlib
@@ -162,7 +162,7 @@ def stale(page: Path) -> Iterator[str]:
 def workplace() -> Iterator[Path]:
     """Makes a folder for the commands of a page, and removes it at the end."""
     with tempfile.TemporaryDirectory(prefix="attnviz-docs-") as folder:
-        for name in ("sample_texts", "sample_pictures"):
+        for name in ("sample_texts", "sample_pictures", "docs"):
             (Path(folder) / name).symlink_to(ROOT / name)
         for name, model in models().items():
             (Path(folder) / name).symlink_to(model)
