@@ -169,7 +169,7 @@ class Capture:
                     self.chunks = Chunks.begin(site, call, observed_call)
                 if self.chunks is None:
                     if is_chosen:
-                        self._keep(site, call, caller, observed_call.shape, observed_call.windows)
+                        self.keep(site, call, caller, observed_call.shape, observed_call.windows)
                     self._stop_after(site)
 
     def _receive_recurrence(self, finding: ObservedRecurrence) -> None:
@@ -184,7 +184,7 @@ class Capture:
                 return
             site = self.numbering.next_site(caller, is_single_head=False)
             texts, count, tokens, _ = recurrence.values.shape
-            first = self._first_head(site)
+            first = self.first_head_of(site)
             is_chosen = self.options.is_chosen(site.layer)
             heads = self.options.chosen_heads(site.layer, range(first, first + count)) if is_chosen else ()
             if heads:
@@ -208,11 +208,11 @@ class Capture:
         if chunks is None:
             return
         if self.options.is_chosen(chunks.site.layer):
-            self._keep(chunks.site, chunks.joined(), chunks.caller, chunks.shape, chunks.windows)
+            self.keep(chunks.site, chunks.joined(), chunks.caller, chunks.shape, chunks.windows)
         if chunks.is_complete:
             self._stop_after(chunks.site)
 
-    def _keep(
+    def keep(
         self,
         site: CallSite,
         call: AttentionCall | None,
@@ -220,7 +220,10 @@ class Capture:
         shape: torch.Size,
         windows: Windows | None,
     ) -> None:
-        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site."""
+        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`; counts the heads of the site.
+
+        A subclass may keep something else of a call.
+        """
         shapes_in_run = self.map_shapes.setdefault((site.module, site.run), set())
         if call is not None:
             shapes_in_run.add(call.shape[2:])
@@ -228,7 +231,7 @@ class Capture:
             kind = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherResult(caller, shape, kind, is_attention=True, layer=site.layer))
             return
-        first_head = self._first_head(site)
+        first_head = self.first_head_of(site)
         end = self.head_counts[site] = first_head + call.shape[1]
         heads = self.options.chosen_heads(site.layer, range(first_head, end))
         if heads and self.options.receive is not None:
@@ -264,7 +267,7 @@ class Capture:
         tokens, context = (None if callable(given) else given for given in (self.options.tokens, self.options.context))
         return GivenLabels(tokens, context, [call]).tokens_of(call, item)
 
-    def _first_head(self, site: CallSite) -> int:
+    def first_head_of(self, site: CallSite) -> int:
         """Returns the number of a call's first head in its layer; the numbers go on from call to call of a module."""
         if site.head is not None or site.call == 0:
             return site.head or 0

@@ -295,14 +295,14 @@ class SiteFinder(Capture):
         self.columns: dict[Key, dict[KnownHead, Tensor]] = {}  # by site; names of heads need all calls of the run
         self.modules_of_layers: dict[tuple[str, str, int], str] = {}  # whose heads are modules of their own
 
-    def _keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
+    def keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
         """Counts the heads of an attention call, and searches for the product that projects its output."""
         if self.module is not None and not is_within(site.module, self.module):
             return
         self.sites_without_projection[site] = None
         if call is None or call.output is None:
             return
-        first_head = self._first_head(site)
+        first_head = self.first_head_of(site)
         self.head_counts[site] = first_head + call.shape[1]  # (batch, heads, queries, keys)
         assert self.search is not None
         path = self.search.expect(call.output, partial(self._add_site, site, first_head, call))

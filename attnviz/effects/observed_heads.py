@@ -100,9 +100,9 @@ class HeadFinder(SiteFinder):
         """Returns the logits at the token, ``(vocabulary,)``."""
         return logits_at(logits, self.position, self.tokens)
 
-    def _keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
+    def keep(self, site: CallSite, call: AttentionCall | None, caller: object, shape: object, windows: object) -> None:
         """Stores also where the weights of an attention call multiply its values."""
-        super()._keep(site, call, caller, shape, windows)
+        super().keep(site, call, caller, shape, windows)
         if call is not None:
             self.attention.append(AttentionPlace(self.site_observer.key, site, *call.shape[2:]))
 

@@ -321,8 +321,12 @@ def test_the_model_is_as_it_was(fails: bool) -> None:
     assert model.training
 
 
-# In-place sums, grouped experts, sinks, several streams, views of a cache, cross-attention, pictures among the tokens
-@pytest.mark.parametrize("kind", ["falcon", "deepseek_v3", "gpt_oss", "whisper", "git", "kimi_linear"])
+# In-place sums, grouped experts, sinks, several streams, views of a cache, cross-attention, pictures among the tokens,
+# norms that are written into, several residual streams
+@pytest.mark.parametrize(
+    "kind",
+    ["falcon", "deepseek_v3", "gpt_oss", "whisper", "git", "kimi_linear", "xlm", "hy_v4"],
+)
 def test_routes_sum_to_the_logit_of_models_written_in_other_ways(kind: str) -> None:
     model = build(kind, "narrow", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).eval()
     [inputs, *_] = (inputs for inputs in candidates(model, kind) if runs(model, inputs))

@@ -26,7 +26,7 @@ KINDS = {
     "axk2": "norm",
     "bailing_hybrid": "norm",
     "beam": "norms",
-    "hy_v4": "",
+    "hy_v4": "norms",
     "laguna": "norm",
     "lfm3": "norms",
     "muse_glimmer_text": "",

@@ -142,6 +142,61 @@ def test_factor_of_addmm_scales_what_heads_add() -> None:
     assert found.difference < 1e-5
 
 
+class Activated(Handmade):
+    """A model with a feed-forward part, whose activation function is a kernel, or chooses by the numbers itself."""
+
+    def __init__(self, chooses: bool) -> None:
+        torch.manual_seed(0)
+        super().__init__()
+        self.chooses, self.up, self.down = chooses, nn.Linear(WIDTH, 30), nn.Linear(30, WIDTH)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        features = self.embedding(ids)
+        features = features + self.attention(features, features, features, need_weights=False)[0]
+        inner = self.up(features)
+        chosen = torch.where(inner > 0, inner, 0.1 * inner) if self.chooses else functional.leaky_relu(inner, 0.1)
+        logits: Tensor = self.out(features + self.down(chosen))
+        return logits
+
+
+def test_an_activation_function_that_chooses_is_no_path() -> None:
+    expected, found = (logit_attribution(Activated(chooses), IDS, TOKEN) for chooses in (False, True))
+    assert {part.name: part.adds for part in found.parts} == {
+        part.name: pytest.approx(part.adds, abs=1e-6) for part in expected.parts
+    }
+
+
+class Unprojected(Handmade):
+    """A model that adds the output of a second attention to its stream as it is, and writes into what a norm gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        nn.init.normal_(self.norm.bias)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        features = self.embedding(ids)
+        features = features + self.attention(features, features, features, need_weights=False)[0]
+        self.mixed = (features @ features.mT).softmax(-1) @ features
+        self.last = features + self.mixed
+        normed = self.norm(self.last)
+        normed *= 2
+        logits: Tensor = self.out(normed)
+        return logits
+
+
+def test_attention_without_a_projection_is_one_part_and_no_path_to_other_tokens() -> None:
+    torch.manual_seed(0)
+    model = Unprojected()
+    found = logit_attribution(model, IDS, TOKEN)
+    row, mixed = model.last[0, -1].detach(), model.mixed[0, -1].detach()
+    normed = (mixed - mixed.mean()) / (row.var(correction=0) + model.norm.eps).sqrt() * model.norm.weight.detach()
+    assert found["model"].adds == pytest.approx(2 * float(normed @ model.out.weight[TOKEN].detach()), abs=1e-5)
+    bias = 2 * float((model.norm.bias @ model.out.weight[TOKEN]).detach())
+    assert found["norm.bias"].adds == pytest.approx(bias, abs=1e-5)
+    assert found.difference < 1e-5
+
+
 class Rounded(Handmade):
     """A model whose logits are rounded down to quarters."""
 
