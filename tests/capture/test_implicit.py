@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -231,6 +232,13 @@ def test_each_pass_is_a_text_of_its_own() -> None:
         for tokens in (3, 5):
             model(torch.randn(1, tokens, 8))
     assert [(maps.item, maps.weights.shape) for maps in recurrent_maps(recording)] == [(0, (2, 3, 3)), (1, (2, 5, 5))]
+
+
+def test_a_layer_that_the_backward_repeats_is_read_once() -> None:
+    model, text = linear_model("chunk_gla"), torch.randn(1, 5, 8, requires_grad=True)
+    with attnviz.record(model, attention="implicit") as recording:
+        checkpoint(model[0], text, use_reentrant=False).sum().backward()
+    assert len(recording.maps) == 1
 
 
 def test_only_chosen_layers_and_heads_are_kept() -> None:
