@@ -149,7 +149,7 @@ def _labels_by(labels: TokenLabels | Tokenizer | None) -> TokenLabels | None:
     return LabelsOfIds(partial(tokens_of_bare_ids, cast("Any", labels)))
 
 
-def _remarks_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:
+def _advice_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     """Returns how to place tokens if they may be a square of patches and some more; empty if none may be."""
     for maps in all_maps:
         count, side = len(maps.key_tokens), math.isqrt(len(maps.key_tokens) - 1)
@@ -185,6 +185,6 @@ class _RecordBlock(AbstractContextManager[DrawableRecording]):
         if error is None or was_stopped:
             recording = self.block.recording()
             are_unlabelled = self.block.options.tokens is None and self.block.options.context is None
-            remarks = _remarks_on_patches(recording.maps) if are_unlabelled else ()
-            self.recording.finish(replace(recording, model=self.name, remarks=(*recording.remarks, *remarks)))
+            advice = _advice_on_patches(recording.maps) if are_unlabelled else ()
+            self.recording.finish(replace(recording, model=self.name, advice=(*recording.advice, *advice)))
         return was_stopped

@@ -293,6 +293,15 @@ class GivenLabels:
                         f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {tokens}"
                         f"{_missing_extra(labels, counts)}"
                     )
+            prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
+            if prefixed:
+                texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"
+                first_count = self.used[name, prefixed[0]]
+                yield f"Without labels: the first {first_count} tokens of {texts}, which have no ids."
+
+    def advice_on_pictures(self) -> Iterator[str]:
+        """Yields a sentence if one picture's places were given to several inputs; not if it was made from all."""
+        for name, given in self.given.items():
             shared = [text for used_name, text in self.used if used_name == name]
             if (
                 isinstance(given, Tokens)
@@ -304,11 +313,6 @@ class GivenLabels:
                     f"{len(shared)} inputs have the places of one picture: if each has its own, give a list with one "
                     f"for each, {name}=[attnviz.patches(…), attnviz.patches(…)]."
                 )
-            prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
-            if prefixed:
-                texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"
-                first_count = self.used[name, prefixed[0]]
-                yield f"Without labels: the first {first_count} tokens of {texts}, which have no ids."
 
 
 def _missing_extra(labels: TextLabels, counts: Sequence[int]) -> str:

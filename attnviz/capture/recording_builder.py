@@ -115,6 +115,7 @@ class RecordingBuilder:
             settings={"dtype": dtype},
             version=__version__,
             silent_layers=self.silent_layers if chosen_layers is None else {},
+            advice=tuple(labels.advice_on_pictures()),
             remarks=(
                 *self.texts.remarks(),
                 *labels.remarks(),

@@ -34,6 +34,9 @@ class Recording:
         silent_layers: what each layer without attention computes, such as ``linear attention``, by the layer's number;
             empty if layers were chosen.
         remarks: sentences that must be shown with the maps; those of `silence_remarks` are among them.
+        tells_silence: true once ``remarks`` begin with those of `silence_remarks` on all layers of the run, so that a
+            choice of its maps says no others.
+        advice: sentences on what to type for more, which are shown with the maps, but not to an audience.
         doubts: further remarks, on weights of a file that cannot come from a softmax; found on reading, never saved.
     """
 
@@ -45,6 +48,8 @@ class Recording:
     version: str = ""
     silent_layers: Mapping[int, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    tells_silence: bool = False
+    advice: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -61,11 +66,10 @@ class Recording:
             object.__setattr__(self, name, printable(getattr(self, name)))
         silent_layers = {layer: printable(content) for layer, content in self.silent_layers.items()}
         object.__setattr__(self, "silent_layers", silent_layers)
-        own_remarks = tuple(map(printable, self.remarks))
-        remarks = self.silence_remarks
-        # A file, or a choice of a recording's maps, has the remarks on all layers already.
-        is_said = not remarks or remarks[-1] in own_remarks
-        object.__setattr__(self, "remarks", own_remarks if is_said else (*remarks, *own_remarks))
+        remarks = self.remarks if self.tells_silence else (*self.silence_remarks, *self.remarks)
+        object.__setattr__(self, "remarks", tuple(map(printable, remarks)))
+        object.__setattr__(self, "advice", tuple(map(printable, self.advice)))
+        object.__setattr__(self, "tells_silence", bool(self.silent_layers))
 
     @property
     def text(self) -> str:
@@ -92,7 +96,8 @@ class Recording:
     def __repr__(self) -> str:
         calls = [f"  {maps!r}" for maps in self.maps[:MAX_LISTED_CALLS]]
         rest = [f"  … and {len(self.maps) - MAX_LISTED_CALLS} more"] if len(self.maps) > MAX_LISTED_CALLS else []
-        return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *rest, *self.remarks])
+        lines = [*calls, *rest, *self.remarks, *self.advice]
+        return "\n".join([f"Recording of {self.model}, in order of its layers:", *lines])
 
 
 def silence_remarks(

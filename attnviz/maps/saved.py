@@ -24,6 +24,7 @@ KINDS_OF_SETTINGS = {
     "dropout|temperature": number(-1e9, 1e9),
     "alignment_heads": HEAD_PAIRS,
 }
+UNSAVED = ("maps", "silent_layers", "tells_silence", "advice", "doubts")  # are no entries of the header, or not always
 CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header unchanged
 
 
@@ -37,7 +38,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
-    names = [field.name for field in fields(Recording) if field.name not in ("maps", "silent_layers", "doubts")]
+    names = [field.name for field in fields(Recording) if field.name not in UNSAVED]
     tokens_by_id = {id(tokens): tokens for maps in recording.maps for tokens in (maps.query_tokens, maps.key_tokens)}
     axes = list(tokens_by_id.values())
     token_header, arrays = tokens_to_tensors(axes)
@@ -47,6 +48,8 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         **token_header,
         "maps": [],
     }
+    if recording.advice:
+        header["recording"]["advice"] = recording.advice
     axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
     for index, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
@@ -145,6 +148,8 @@ def _from_tensors(file: "Tensors") -> "Recording":
         version=entry.line("version"),
         silent_layers=read_silent_layers(entry),
         remarks=entry.sentences("remarks"),
+        tells_silence=True,
+        advice=entry.sentences("advice") if "advice" in entry.value else (),
     )
 
 

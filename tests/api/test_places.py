@@ -120,7 +120,7 @@ def test_one_picture_that_is_given_to_two_inputs_is_said(tokens: Any, is_said: b
         attnviz.record(layer, tokens=tokens(lambda: attnviz.patches(PHOTO, grid=(2, 3)))) as recording,
     ):
         layer(torch.rand(2, 6, 8))
-    assert [remark.startswith("2 inputs have the places of one picture") for remark in recording.remarks] == [
+    assert [remark.startswith("2 inputs have the places of one picture") for remark in recording.advice] == [
         True
     ] * is_said
     assert recording.figure(heads="0.0", query="r0c0").texts
@@ -152,7 +152,7 @@ def test_unlabelled_tokens_that_may_be_patches_and_a_class_token_are_said_to_hav
     mask = torch.triu(torch.ones(tokens, tokens, dtype=torch.bool), 1) if causal else None
     with attnviz.record(layer) as recording:
         layer(hidden, hidden, hidden, attn_mask=mask)
-    assert [remark.startswith(said) for remark in recording.remarks] == ([True] if said else [])
+    assert [remark.startswith(said) for remark in recording.advice] == ([True] if said else [])
     labels = attnviz.patches(PHOTO, grid=(7, 7), extra=1) if tokens == 50 else [f"t{token}" for token in range(tokens)]
     with attnviz.record(layer, tokens=labels) as recording:
         layer(hidden, hidden, hidden, attn_mask=mask)

@@ -101,6 +101,16 @@ def test_a_recording_says_what_it_holds_without_its_numbers() -> None:
     assert last == "  … and 8 more"
 
 
+def test_layers_without_attention_are_counted_once_and_in_the_whole_run() -> None:
+    silent_layers = {0: "a recurrence"}
+    whole = Recording(maps=(dense_maps(1), dense_maps(2)), model="tiny", silent_layers=silent_layers, remarks=("A.",))
+    expected = ("2 of 3 layers attend.", "Layer 0: a recurrence, nothing to draw.", "A.")
+    assert whole.remarks == expected
+    assert replace(whole, maps=whole.maps[:1]).remarks == expected
+    reworded = replace(whole, maps=whole.maps[:1], remarks=tuple(map(str.upper, expected)))
+    assert reworded.remarks == tuple(map(str.upper, expected))
+
+
 def maps_with_factor(factor: float) -> DenseMaps:
     """Maps whose weights are those of a softmax times a factor."""
     maps = dense_maps(causal=False)

@@ -122,6 +122,7 @@ def recordings(draw: st.DrawFn) -> Recording:
             item=draw(st.integers(0, 3)),
             scale=draw(st.none() | st.floats(allow_nan=False)),
             fidelity=draw(st.none() | st.floats(allow_nan=False)),
+            tolerance=draw(st.floats(0, 1)),
             scores=draw(floats),
             weights=draw(floats),
             visible=draw(arrays.arrays(np.bool_, (queries, keys))),
@@ -136,6 +137,8 @@ def recordings(draw: st.DrawFn) -> Recording:
         seed=draw(st.none() | st.integers(0, 2**63 - 1)),
         version=draw(LINES),
         remarks=tuple(draw(st.lists(LINES, max_size=2))),
+        advice=tuple(draw(st.lists(LINES, max_size=2))),
+        silent_layers=draw(st.dictionaries(st.integers(0, 9), LINES, max_size=2)),
     )
 
 

@@ -205,35 +205,39 @@ class PartChoice:
         parts = {attention_part(layer_maps) for layer_maps in maps}
         has_parts = has_parts or "cross" in parts or (self.attention is not None and len(parts) > 1)
         given = [remark for remark in recording.remarks if remark != OVERLAP]
-        maps, more = self._part_of(maps) if has_parts else self._on_picture(maps, given, axes.reason)
+        more: list[str] = []
+        if has_parts:
+            maps, advice = self._part_of(maps)
+        else:
+            maps, more, advice = self._on_picture(maps, given, axes.reason)
         if any(is_on_picture(layer_maps.key_tokens) for layer_maps in maps):
             given = [remark for remark in given if not remark.startswith(NUMBERED)]
             overlaps = axes.overlap or OVERLAP in recording.remarks
             given = [*remarks, *((OVERLAP,) if overlaps else ()), *given]
-        return replace(recording, maps=tuple(maps), remarks=(*given, *more))
+        given += more
+        return replace(recording, maps=tuple(maps), remarks=tuple(given), advice=(*recording.advice, *advice))
 
     def _on_picture(
         self, maps: "list[LayerMaps]", remarks: Sequence[str], reason: str
-    ) -> "tuple[list[LayerMaps], list[str]]":
-        """Returns the maps over patches, or all with numbered tokens if there are none; with a remark on the others."""
+    ) -> "tuple[list[LayerMaps], list[str], list[str]]":
+        """Returns the maps over patches, or all, numbered, if there are none; a remark and advice on the others."""
         if self.attention is not None:
             raise self.refusal(())
         placed = [layer_maps for layer_maps in maps if is_on_picture(layer_maps.key_tokens)]
         if not placed:
             is_explained = any(remark.startswith(NUMBERED) for remark in remarks)
             reason = reason or "their places are unknown in these layers"
-            return list(map(numbered, maps)), [] if is_explained else [f"{NUMBERED} {reason}."]
+            return list(map(numbered, maps)), [] if is_explained else [f"{NUMBERED} {reason}."], []
         unplaced = list(dict.fromkeys(each.module for each in maps if not is_on_picture(each.key_tokens)))
         if not unplaced:
-            return placed, []
+            return placed, [], []
         others = f" and {len(unplaced) - 1} more" if len(unplaced) > 1 else ""
-        advice = (argument if self.is_live else flag)("attention", "decoder")
-        return placed, [
-            f"Left out, since its keys have no known place: {unplaced[0]}{others}. It is drawn with {advice}."
-        ]
+        choice = (argument if self.is_live else flag)("attention", "decoder")
+        remark = f"Left out, since its keys have no known place: {unplaced[0]}{others}."
+        return placed, [remark], [f"What was left out is drawn with {choice}."]
 
     def _part_of(self, maps: "list[LayerMaps]") -> "tuple[list[LayerMaps], list[str]]":
-        """Returns the maps of the chosen part, or of what looks at the picture; with a remark on the others."""
+        """Returns the maps of the chosen part, or of what looks at the picture; with advice on the others."""
         parts: dict[str, list[LayerMaps]] = {part: [] for part in ATTENTION_PARTS}
         for layer_maps in maps:  # the names of heads need no part if only one is drawn
             parts[attention_part(layer_maps)].append(replace(layer_maps, part=None))

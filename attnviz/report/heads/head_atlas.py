@@ -123,7 +123,7 @@ def heads_report(
         dict.fromkeys(
             remark
             for recording in recordings
-            for remark in (*doubts(recording), *recording.remarks, *accuracy_warnings(recording))
+            for remark in (*doubts(recording), *recording.remarks, *recording.advice, *accuracy_warnings(recording))
         )
     )
     return frame_report(frame, options, title, model_name(recordings[0]), remarks, urgent, about)

@@ -49,6 +49,7 @@ def drawn(
         remarks=(*remarks, *recording_remarks(recording)),
         look=look,
         checks=exactness_remarks(recording),
+        for_audience=dict.fromkeys(recording.advice, ""),
         **{"about": {"recording": origin(recording)}, **fields},
     )
 

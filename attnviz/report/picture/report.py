@@ -95,7 +95,7 @@ class HeadCells:
 def origin(recording: Recording) -> dict[str, Any]:
     """Returns the origin of a recording (model, text, settings, remarks, …), as JSON values."""
     names = ("model", "text", "untrained", "seed", "settings", "version")
-    return {name: getattr(recording, name) for name in names} | {"remarks": list(recording.remarks)}
+    return {name: getattr(recording, name) for name in names} | {"remarks": [*recording.remarks, *recording.advice]}
 
 
 @dataclass(frozen=True)

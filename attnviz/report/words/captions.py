@@ -322,12 +322,13 @@ def quoted_token(label: str) -> str:
 
 
 def numbered_token(tokens: "Tokens", index: int) -> str:
-    """Returns a token in quotes and its number, which a token in a picture needs only if another has its label.
+    """Returns a token in quotes and its number, which one in a picture, or ``query 9``, needs only if others are alike.
 
     A mark keeps the number after a token that is written right to left.
     """
     label = tokens.labels[index]
-    if tokens.image_indices and not tokens.text and tokens.labels.count(label) == 1:
+    names_itself = (tokens.image_indices and not tokens.text) or label.endswith(f" {index}")
+    if names_itself and tokens.labels.count(label) == 1:
         return quoted_token(label)
     mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
     return f"{quoted_token(label)}{mark} ({index})"
@@ -398,7 +399,7 @@ def recording_remarks(recording: Recording) -> tuple[str, ...]:
     untrained_remark = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
     untrained_remarks = (untrained_remark,) if recording.untrained else ()
     accuracy_remarks = accuracy_warnings(recording) or exactness_remarks(recording)
-    return untrained_remarks + doubts(recording) + recording.remarks + accuracy_remarks
+    return untrained_remarks + doubts(recording) + recording.remarks + recording.advice + accuracy_remarks
 
 
 def doubts(recording: Recording) -> tuple[str, ...]:
