@@ -190,7 +190,7 @@ Controls = Annotated[
     int | None,
     Option(
         "Compare with this many random sets of as many other heads, of the same layers if these have enough (default: "
-        "4 in why, which also hides as many other tokens; 20 for the --sets of ablate).",
+        "4 in why, which also hides as many other tokens; 20 with its --batch, and for the --sets of ablate).",
         in_range(0, 10_000),
         panel="Select",
         brief="Compare with this many random sets of as many heads.",

@@ -447,12 +447,7 @@ def explained_prompts(
     from attnviz.models.sources import open_reader, refuse_untrained
 
     prompts = read_batch(batch, input, ANSWER_COLUMNS)
-    for name, value in zip(ANSWER_COLUMNS, (token, versus), strict=True):
-        place = next((prompt.place for prompt in prompts if value is not None and getattr(prompt, name)), None)
-        if place is not None:
-            raise AttnvizError(
-                f"{option(name, value)} is for all prompts, and {place} has its own; give one of the two"
-            )
+    prompts = _answered(prompts, token, versus)
     unique: dict[tuple[str | None, ...], BatchPrompt] = {}  # in both halves of the prompts, one would test itself
     for prompt in prompts:
         unique.setdefault((prompt.text, prompt.token, prompt.versus), prompt)
@@ -467,11 +462,23 @@ def explained_prompts(
     return behaviour_of_examples(
         reader,
         examples,
-        [prompt.token or token for prompt in prompts],
-        [prompt.versus or versus for prompt in prompts],
+        [prompt.token for prompt in prompts],
+        [prompt.versus for prompt in prompts],
         [prompt.place for prompt in prompts],
         controls,
     )
+
+
+def _answered(prompts: "list[BatchPrompt]", token: str | None, versus: str | None) -> "list[BatchPrompt]":
+    """Returns the prompts with the answer of the options, which is that of all; refuses prompts that have their own."""
+    answer = {name: value for name, value in (("token", token), ("versus", versus)) if value is not None}
+    for name, value in answer.items():
+        place = next((prompt.place for prompt in prompts if getattr(prompt, name)), None)
+        if place is not None:
+            raise AttnvizError(
+                f"{option(name, value)} is for all prompts, and {place} has its own; give one of the two"
+            )
+    return [replace(prompt, **answer) for prompt in prompts]
 
 
 def effects_of_units(
@@ -558,7 +565,8 @@ def ablation_effects(
     prompts: list[BatchPrompt] = []
     if batch is not None:
         columns = list(ANSWER_COLUMNS) if metric in (None, "logit") else ["token"] if metric in ANSWERED else []
-        prompts = read_batch(batch, input, [*columns, *([CORRUPT_COLUMN] if replace_by == CORRUPT_COLUMN else [])])
+        columns += [CORRUPT_COLUMN] if replace_by == CORRUPT_COLUMN else []
+        prompts = _answered(read_batch(batch, input, columns), token, versus)
         examples: list[Example | None] = [Example.of(prompt.text, settings) for prompt in prompts]
     else:
         examples = _examples(input, settings)
@@ -609,8 +617,8 @@ def ablation_effects(
         controls=controls,
         replace_by="mean" if replace_by == "mean" else "zero",
     )
-    answers = [prompt.token or token for prompt in prompts] or [token] * len(examples)
-    others = [prompt.versus or versus for prompt in prompts] or [versus] * len(examples)
+    answers = [prompt.token for prompt in prompts] or [token] * len(examples)
+    others = [prompt.versus for prompt in prompts] or [versus] * len(examples)
     return effects_of_examples(reader, prepared_inputs, ablation, answers, others, corrupt)
 
 
