@@ -179,7 +179,7 @@ def _about_image(image: Image, cells: IntArray, places: IntArray) -> dict[str, A
     with io.BytesIO() as file:
         Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
         source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-    size = {"width": image.width, "height": image.height}
+    size = {"width": image.width, "height": image.height, "grey": round(float(np.median(image.grey)))}
     left, top, right, bottom = places.T
     order = np.argsort(-(right - left) * (bottom - top), kind="stable")  # patches of tiles over those of a whole image
     cells, places = cells[order], places[order]

@@ -86,9 +86,9 @@ class ColorScale:
         return np.rint(opacities * colors + (1 - opacities) * self.grey).astype(np.uint8)
 
     def opacity(self, fraction: Float64Array) -> Float64Array:
-        """Returns the share of ink in colours over an image, for each position on the scale."""
+        """Returns the share of ink in colours over an image, for each position on the scale, least for no change."""
         low, high = OPACITIES_ON_DARK_PAPER if self.colormap.endswith(ON_DARK_PAPER) else OPACITIES
-        return low + (high - low) * fraction
+        return low + (high - low) * (np.abs(2 * fraction - 1) if self.signed else fraction)
 
     def on_paper(self, theme: str) -> "ColorScale":
         """Returns the scale with its colormap's variant for the paper of a theme."""

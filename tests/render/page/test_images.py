@@ -13,13 +13,20 @@ from attnviz.media.image import Image
 from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.render.formats import draw
 from attnviz.report.build import build_report
+from attnviz.report.picture.colors import SEQUENTIAL, ColorScale, on_paper
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import Report
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import NUMBERS
-from tests.report.image_examples import image_recording, spectrogram_recording, words_and_images_recording
+from tests.report.image_examples import (
+    HEIGHT,
+    WIDTH,
+    image_recording,
+    spectrogram_recording,
+    words_and_images_recording,
+)
 
 WORDS = words_and_images_recording()
 RED, SECOND = 15, 7  # the last word, and the first patch of the second image
@@ -239,6 +246,29 @@ def test_a_picture_opens_as_its_heads_over_the_images_for_the_last_word(show: Op
     opened.until("state.list === 'maps'")
     opened.settle()
     assert "on images" not in opened.text("#overview")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_bar_and_large_picture_have_the_mixture_that_figures_draw(show: Opener, theme: str) -> None:
+    [maps] = WORDS.maps
+    grey = Image(np.full((HEIGHT, WIDTH, 3), 100, dtype=np.uint8), WIDTH, HEIGHT, "grey.png")
+    tokens = replace(maps.key_tokens, media=(maps.key_tokens.media[0], grey, grey))
+    recording = replace(WORDS, maps=(replace(maps, query_tokens=tokens, key_tokens=tokens),))
+    opened = show(report_of(recording), color_scheme=theme)
+    opened.until("scene.shown?.whole && scene.shown.lines.size === 3")
+    opened.settle()
+    scale = ColorScale(0, 1, on_paper(SEQUENTIAL, theme), "sqrt", grey=100.0)
+    bar = opened.evaluate("""(() => {
+        const pixels = contextOf(document.querySelector("#legend canvas")).getImageData(0, 0, 256, 1).data;
+        return [0, 64, 255].map((place) => Array.from(pixels.slice(4 * place, 4 * place + 3)));
+    })()""")
+    np.testing.assert_allclose(bar, scale.colors[[0, 64, 255]], atol=1.5)
+    opened.open_head(0)
+    opened.evaluate(f"pin({{ query: {RED}, key: null }})")
+    opened.settle()
+    row = dense(WORDS).weights[0, RED]
+    seen = [color_of_patch(opened, 1, patch, across=0.7) for patch in range(6)]  # beside the outline
+    np.testing.assert_allclose(seen, scale.rgb(row[SECOND : SECOND + 6] / row.max()), atol=3)
 
 
 def test_a_pointer_on_a_head_over_the_images_names_the_patch_and_the_head(show: Opener) -> None:

@@ -148,3 +148,9 @@ def test_square_root_gives_small_weights_more_colour() -> None:
     assert ColorScale(-0.64, 0.64, steps="sqrt", signed=True).fraction([-0.16, 0, 0.16]) == pytest.approx(
         [0.25, 0.5, 0.75]
     )
+
+
+def test_changes_over_an_image_are_as_strong_in_both_directions_and_none_is_palest() -> None:
+    scale = ColorScale(-2, 2, DIVERGING, signed=True, grey=100.0)
+    less, none, more = scale.opacity(scale.fraction([-2, 0, 2]))
+    assert less == more > none

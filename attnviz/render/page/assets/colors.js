@@ -2,12 +2,14 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
-import { fractionOf, fractionsOf, levelOf, partsOf } from "./scales.js";
+import { fractionOf, fractionsOf, levelOf, partsOf, strengthOf, valueAt } from "./scales.js";
 import { ABSENT, kept } from "./values.js";
 
 /** @import { Scale, Seen } from "./types.js" */
 
 const SHADES = 256;
+const OPACITIES = [0.35, 0.8]; // of the colours of the smallest and the largest weight over an image, as in figures
+const OPACITIES_ON_DARK_PAPER = [0.7, 0.9];
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
 
 /** @type {Record<string, string>} the page's own colours, while they are as its style has them */
@@ -84,13 +86,29 @@ function pixelsOf(palette) {
   return kept(pixelTables, palette, () => Uint32Array.from({ length: SHADES }, (_, shade) => pixelOf(shadeOf(palette, shade))));
 }
 
-/** The colours of a scale from one end to the other, a pixel each. @param {Scale} scale */
-export function paintPalette(scale) {
+/** The colours of a scale from one end to the other, a pixel each; over an image, as they are seen over a grey of it. @param {Scale} scale @param {number | null} [grey] */
+export function paintPalette(scale, grey = null) {
   const canvas = newCanvas(SHADES, 1);
-  const image = new ImageData(SHADES, 1);
-  new Uint32Array(image.data.buffer).set(pixelsOf(scale.palette));
-  contextOf(canvas).putImageData(image, 0, 0);
+  const context = contextOf(canvas);
+  for (let shade = 0; shade < SHADES; shade++) {
+    context.fillStyle = seenOver(valueAt(shade / (SHADES - 1), scale), scale, grey);
+    context.fillRect(shade, 0, 1, 1);
+  }
   return canvas;
+}
+
+/** The colour in which a value is seen: that of the scale, or mixed with the grey of an image under it. @param {number} level @param {Scale} scale @param {number | null} grey */
+export function seenOver(level, scale, grey) {
+  if (grey === null) return cssOf(level, scale);
+  const { color, opacity } = overImage(level, scale);
+  const parts = (color.match(/\d+/g) ?? []).map((part) => Math.round(opacity * Number(part) + (1 - opacity) * grey));
+  return `rgb(${parts.join(", ")})`;
+}
+
+/** The colour of a value over an image, and how much of it covers the grey, as in figures. @param {number} level @param {Scale} scale */
+export function overImage(level, scale) {
+  const [low, high] = isOnDarkPaper(scale.palette) ? OPACITIES_ON_DARK_PAPER : OPACITIES;
+  return { color: cssOf(level, scale), opacity: low + (high - low) * strengthOf(level, scale) };
 }
 
 /** @param {number} width @param {number} height */

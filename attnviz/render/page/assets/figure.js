@@ -124,7 +124,7 @@ export function imageInFile(canvas, { x, y, width, height }, kind = "cells") {
   return h("g", { "shape-rendering": "crispEdges" }, cells);
 }
 
-/** The colours of a scale from one end to the other, with what stands under them: the legend of every picture. @param {Scale} scale @param {string[]} ticks */
-export function scaleBar(scale, ticks) {
-  return h("span", { class: "scale" }, paintPalette(scale), h("span", { class: "ticks" }, ticks.map((text) => h("span", {}, text))));
+/** The colours of a scale from one end to the other, with what stands under them: the legend of every picture. @param {Scale} scale @param {string[]} ticks @param {number | null} [grey] of an image under them */
+export function scaleBar(scale, ticks, grey = null) {
+  return h("span", { class: "scale" }, paintPalette(scale, grey), h("span", { class: "ticks" }, ticks.map((text) => h("span", {}, text))));
 }

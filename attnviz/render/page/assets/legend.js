@@ -1,12 +1,13 @@
 /** The legend: the colours of what is shown now, on the page and in a saved file. */
 
 import { isOfMaps, poolsThumbnails } from "./choices.js";
-import { cssOf } from "./colors.js";
+import { seenOver } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
 import { FAINT, rectangle, scaleBar, textAt, wrapped } from "./figure.js";
 import { tickTexts } from "./formatting.js";
 import { isChange, meaningOf, METRIC_NAMES } from "./metrics.js";
+import { isOverImages } from "./overview.js";
 import { changeSaid } from "./quantities.js";
 import { valueAt } from "./scales.js";
 import { scaleOf, thumbnailScale } from "./shown.js";
@@ -14,7 +15,7 @@ import { scene, showsMoved, state } from "./state.js";
 import { HUES } from "./together.js";
 import { h, patch } from "./tree.js";
 
-/** @import { Figure, Scale } from "./types.js" */
+/** @import { Figure, Scale, Text } from "./types.js" */
 
 const MAX_TICK_CHARACTERS = 22; // of all ticks, from which on every other one is left out
 
@@ -42,10 +43,16 @@ export function drawLegend() {
   const ticks = texts.join("").length > MAX_TICK_CHARACTERS ? ticksAt([0, 0.5, 1], scale) : texts;
   patch(one("legend"), [
     h("span", {}, nameOf(scale)),
-    scaleBar(scale, ticks),
+    scaleBar(scale, ticks, greyUnder()),
     ...(page.absent ? [swatch("var(--absent)", "masked")] : []),
     ...(page.nan ? [swatch(`rgb(${page.nanColor.join(" ")})`, "NaN")] : []),
   ]);
+}
+
+/** The brightness of the images that the heads are drawn over; `null` where they are drawn on paper. */
+function greyUnder() {
+  const shown = /** @type {{ tokens?: Text } | null} */ (scene.shown);
+  return isOverImages() ? (shown?.tokens?.images?.[0].grey ?? null) : null;
 }
 
 /** A colour that is in no palette. @param {string} colour @param {string} name */
@@ -94,7 +101,7 @@ export function legendFigure(width, scale = shownScale()) {
     const tree = state.chosen.flatMap((number, place) => [rectangle(90 * place, 0, 14, 9, HUES[place]), textAt(headTitle(number), 90 * place + 20, 5, FAINT)]);
     return { tree, width, height: 10 };
   }
-  const colours = Array.from({ length: 50 }, (_, place) => rectangle((BAR_WIDTH * place) / 50, 0, BAR_WIDTH / 50 + 0.3, 9, cssOf(valueAt((place + 0.5) / 50, scale), scale)));
+  const colours = Array.from({ length: 50 }, (_, place) => rectangle((BAR_WIDTH * place) / 50, 0, BAR_WIDTH / 50 + 0.3, 9, seenOver(valueAt((place + 0.5) / 50, scale), scale, greyUnder())));
   const ticks = ticksAt([0, 0.5, 1], scale).map((text, place) => textAt(text, (BAR_WIDTH * place) / 2, 20, { ...FAINT, align: /** @type {const} */ (["start", "middle", "end"])[place] }));
   const beside = width > MIN_BESIDE_BAR;
   const lines = wrapped(nameOf(scale), FAINT.size, beside ? width - BAR_WIDTH - 14 : width);

@@ -1,7 +1,7 @@
 /** All heads over the images: what a token looks at in each, or what looks at it, on one colour scale. */
 
 import { openHead, pointTo } from "./actions.js";
-import { contextOf, cssOf, isOnDarkPaper, newCanvas } from "./colors.js";
+import { contextOf, newCanvas, overImage } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
 import { canvasOf, drawGrid, headAt } from "./head_grid.js";
@@ -9,7 +9,7 @@ import { sortMetric } from "./listing.js";
 import { toggleChosen } from "./overview.js";
 import { kindOf, shareOn } from "./patch_runs.js";
 import { framePatch, paintImage, tokenAt, whenRead } from "./patches.js";
-import { fractionOf, levelOf } from "./scales.js";
+import { levelOf } from "./scales.js";
 import { state } from "./state.js";
 import { h } from "./tree.js";
 import { ABSENT } from "./values.js";
@@ -19,8 +19,6 @@ import { ABSENT } from "./values.js";
 /** @import { ThumbAbout } from "./head_grid.js" */
 
 const IMAGES_GAP = 0.04; // between two images of a head, of their height
-const OPACITIES = [0.35, 0.8]; // of the colours of the smallest and the largest weight, as in figures
-const OPACITIES_ON_DARK_PAPER = [0.7, 0.9];
 
 /** What stands in the grid. @type {{ lens: TokenLens | null, listens: boolean }} */
 const over = { lens: null, listens: false };
@@ -74,7 +72,6 @@ function paintAllOver(lens, numbers = lens.heads) {
 function paintOver(lens, canvas, row) {
   const { scale, tokens: { images = [] } } = lens;
   const line = lens.tokenLine(row);
-  const [low, high] = isOnDarkPaper(scale.palette) ? OPACITIES_ON_DARK_PAPER : OPACITIES;
   const widths = widthsOfImages(images);
   const whole = widths.reduce((sum, width) => sum + width + IMAGES_GAP, -IMAGES_GAP);
   const height = Math.max(1, Math.round(((canvas.clientWidth || 1) * (window.devicePixelRatio || 1)) / whole));
@@ -85,9 +82,7 @@ function paintOver(lens, canvas, row) {
     paintImage(part, image, (token) => {
       const value = line ? line[token] : ABSENT;
       if (value === ABSENT || Number.isNaN(value)) return { color: "", opacity: 0 };
-      const level = levelOf(value, scale, lens.seen(row, token));
-      const strength = scale.change ? Math.abs(2 * fractionOf(level, scale) - 1) : fractionOf(level, scale);
-      return { color: cssOf(level, scale), opacity: low + (high - low) * strength };
+      return overImage(levelOf(value, scale, lens.seen(row, token)), scale);
     });
     const patch = lens.token === lens.tokens ? image.tokens.indexOf(lens.place) : -1;
     if (patch >= 0) framePatch(part, image, patch);

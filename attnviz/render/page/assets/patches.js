@@ -1,9 +1,9 @@
 /** The images of an axis under the weights of one token, in grey, and the words beside: point at a patch or a word. The lens draws its images by the same functions. */
 
-import { contextOf, theme } from "./colors.js";
+import { contextOf, overImage } from "./colors.js";
 import { fitText, FONT, imageInFile, moved, textAt } from "./figure.js";
 import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
-import { hueOf, strengthOf } from "./scales.js";
+import { strengthOf } from "./scales.js";
 import { elementOf, h, patch } from "./tree.js";
 import { ABSENT, kept } from "./values.js";
 import { secondsAlong } from "./waveform.js";
@@ -23,7 +23,7 @@ const LARGE_SHARE = 0.62; // of the window's height, where the image is the view
 const IMAGES_SHARE = 0.6; // of the width, where words are beside
 const MIN_BESIDE = 640; // pixels of a width in which words are beside
 const IMAGE_GAP = 8; // pixels between two images
-const PATCH_OPACITY = 0.8; // of the strongest colour
+const PATCH_OPACITY = 0.8; // of the strongest of other hues than the scale’s
 const OUTLINED_SHARE = 0.6; // of the weight on an image
 const CAPTION = { size: 12, height: 18 }; // pixels
 const SHARE = { size: CAPTION.size, color: "var(--soft)" }; // the letters of a share in a file
@@ -156,8 +156,9 @@ export class Patches {
   colorOf(token) {
     if (!this.shading?.values) return { color: "", opacity: 0 };
     const { values, scale, colors } = this.shading;
-    const color = colors?.[token] ?? theme()[hueOf(values[token], scale)];
-    return { color, opacity: PATCH_OPACITY * strengthOf(values[token], scale) };
+    const color = colors?.[token];
+    if (color) return { color, opacity: PATCH_OPACITY * strengthOf(values[token], scale) };
+    return values[token] === ABSENT || Number.isNaN(values[token]) ? { color: "", opacity: 0 } : overImage(values[token], scale);
   }
 
   /** The images with their shares, and the words beside or below. @param {number} width @returns {Figure} */

@@ -207,6 +207,7 @@
  * @property {string} src its pixels in grey, as a data address
  * @property {number} width that boxes count
  * @property {number} height
+ * @property {number} grey its median brightness, 0 to 255
  * @property {string} title
  * @property {number[]} tokens that are patches of it; where a cell is a block, that of each patch
  * @property {number[][]} boxes left, top, right and bottom of each of them
