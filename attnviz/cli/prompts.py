@@ -91,8 +91,8 @@ def _table_rows(path: Path, content: str, separator: str) -> Iterator[tuple[int,
             if len(row) > len(names):
                 kind = "comma" if separator == "," else "tab"
                 raise AttnvizError(
-                    f"{str(path)!r}, line {line}: {len(row)} cells under {len(names)} columns; put a text with a "
-                    f"{kind} in double quotes"
+                    f"{str(path)!r}, line {line}: {len(row)} cells under {len(names)} columns; name each column, and "
+                    f"put a text with a {kind} in double quotes"
                 )
             if row:
                 yield line, dict(zip(names, row, strict=False))

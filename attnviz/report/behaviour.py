@@ -150,7 +150,7 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
     sentences = [f"{sentence}."]
     if alone:
         losses = ", ".join(
-            f"{removal.name} {nats(removal.check.lost)} ±{removal.margin:.2f} (p = {removal.check.p:.2g})"
+            f"{removal.name}: {nats(removal.check.lost)} ±{removal.margin:.2f} (p = {removal.check.p:.2g})"
             for removal in alone
         )
         beyond = [removal.name for removal in alone if removal.check.exceeds_control and removal.check.p <= LEVEL]
@@ -159,7 +159,7 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
             verdict = "each more than single heads at random"
         elif not beyond:
             verdict = "none more than single heads at random"
-        sentences.append(f"Without each alone it loses {losses}: {verdict}.")
+        sentences.append(f"Without each alone it loses {losses}; {verdict}.")
     return sentences
 
 

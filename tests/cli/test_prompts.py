@@ -65,7 +65,10 @@ REFUSED = {
     "no-column.tsv": ("txt\tid\na\tb\n", "line 1: no column 'text'; it has 'txt', 'id'; name the columns text, and"),
     "empty.csv": ("", "line 1: no column 'text'; name the columns text"),
     "header.csv": ("text,token\n", "; give a table with a column 'text' and a row for each text"),
-    "comma.csv": ('text\n"a\nb"\nc, d\n', "line 4: 2 cells under 1 columns; put a text with a comma in double quotes"),
+    "comma.csv": (
+        'text\n"a\nb"\nc, d\n',
+        "line 4: 2 cells under 1 columns; name each column, and put a text with a comma in",
+    ),
     "twice.csv": ("text,token,token\na,b,c\n", "line 1: several columns 'token'; rename all but one"),
     "open.csv": ('text\nx y\n"a b\n', "line 3: no readable row of a table: unexpected end of data"),
     "blank.csv": ("text,token\nq,t\n ,b\n", "line 3, column 'text': there is no text; write one, or leave"),
