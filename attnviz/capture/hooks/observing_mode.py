@@ -53,8 +53,7 @@ class ObservingMode(TorchFunctionMode):
         Observers first copy the tensors that the function will overwrite. Calls that torch compiles, functions that
         return no tensors, and those of a repeated pass that are no attention, are called but not shown.
         """
-        # The traced graph must be the same with and without observers. A backward repeats a checkpointed forward pass.
-        if torch.compiler.is_compiling() or _runs_in_backward():
+        if torch.compiler.is_compiling():  # the traced graph must be the same with and without observers
             return func(*args, **(kwargs or {}))
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
@@ -210,19 +209,13 @@ class _Thread(local):
 _thread = _Thread()
 
 
-def _runs_in_backward() -> bool:
-    """True if autograd computes gradients in the running thread."""
-    return torch._C._current_graph_task_id() != -1
-
-
 def observers() -> tuple[Observer, ...]:
-    """Returns the open observers of the running thread, the innermost last; none outside of blocks or in a backward."""
-    mode = _thread.mode
-    return (
-        ()
-        if mode is None or _runs_in_backward()
-        else tuple(observer for observer in mode.observers if not observer.closed)
-    )
+    """Returns the open observers of the running thread, the innermost last; none outside of blocks or in a backward.
+
+    Autograd may repeat a checkpointed forward pass, for which torch leaves out modes, but not what we replaced.
+    """
+    mode, is_backward = _thread.mode, torch._C._current_graph_task_id() != -1
+    return () if mode is None or is_backward else tuple(observer for observer in mode.observers if not observer.closed)
 
 
 def add_observer(observer: Observer) -> None:
