@@ -20,6 +20,7 @@ class Text:
 
     Attributes:
         content: the characters; empty if only the number of tokens is known.
+        title: its name in headings, as of a picture whose scattered parts have labels alone; "" for its content.
     """
 
     name: ClassVar = "text"  # its name in files and messages
@@ -27,6 +28,7 @@ class Text:
     place_size: ClassVar = 2  # the first character, and the one after the last
 
     content: str = ""
+    title: str = ""
 
     def __post_init__(self) -> None:
         refuse_surrogates(self.content)
@@ -42,12 +44,12 @@ class Text:
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Returns the values that a file stores in its header, and the arrays that it stores."""
-        return {"content": self.content}, {}
+        return {"content": self.content} | ({"title": self.title} if self.title else {}), {}
 
     @classmethod
     def from_tensors(cls, entry: "StoredEntry") -> Self:
         """Returns the text that a file entry stores."""
-        return cls(entry.required_value("content", str))
+        return cls(entry.required_value("content", str), entry.line("title") if "title" in entry.value else "")
 
 
 def refuse_surrogates(text: str) -> None:

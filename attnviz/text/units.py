@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.image import Image
-from attnviz.media.text import EMPTY_TEXT, Text
+from attnviz.media.text import Text
 from attnviz.text.characters import WORDS, first_visible, visible_characters
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import (
@@ -153,7 +153,7 @@ class Units(Groups):
         places[trimmed, 1] = visible[np.searchsorted(visible, places[trimmed, 1]) - 1] + 1
         media = tokens.media
         if isinstance(tokens.canvas, Image) and (medium < 0).all():  # nothing is left to draw over the picture
-            media, places = (EMPTY_TEXT,), places[:, : EMPTY_TEXT.place_size]
+            media, places = (Text(title=tokens.canvas.title),), places[:, : Text.place_size]
         return replace(tokens.take(self.starts), labels=self.labels, ids=ids, media=media, medium=medium, places=places)
 
 

@@ -41,6 +41,7 @@ def test_only_a_group_of_patches_side_by_side_has_a_place(groups: Any, medium: A
     axis = attnviz.tokens("abcd", image=PICTURE, boxes=strips, groups={"part": groups})
     keys = uniform(axis).by("part").maps[0].key_tokens
     assert keys.medium.tolist() == medium
+    assert keys.canvas.title == axis.canvas.title == "image"
     assert keys.places[0].tolist() == place
 
 

@@ -60,7 +60,7 @@ def _source_of(maps: "LayerMaps") -> str:
 
 def _source_text(tokens: "Tokens") -> str:
     """Returns the title of an image or sound, else the question, else the text without marks, else labels of tokens."""
-    if isinstance(tokens.canvas, Image | Sound):
+    if isinstance(tokens.canvas, Image | Sound) or tokens.canvas.title:
         return tokens.canvas.title
     if tokens.image_indices and not tokens.text:  # frames of a video, or the pictures of several cameras
         return ", ".join(dict.fromkeys(medium.title for medium in tokens.media if isinstance(medium, Image)))
