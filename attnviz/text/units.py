@@ -158,6 +158,21 @@ class Units(Groups):
 
 
 @lru_cache(maxsize=8)
+def written_texts(tokens: Tokens) -> list[str]:
+    """Returns for units as tokens what is written in each, such as the text of a turn; "" where its label says it."""
+    starts = np.sort(tokens.places[:, 0])
+    texts = []
+    for label, number, (start, stop, *_) in zip(
+        tokens.labels, tokens.medium.tolist(), tokens.places.tolist(), strict=True
+    ):
+        medium = tokens.media[number] if number >= 0 else None
+        # The place of a unit in several parts, such as the marks of a chat, is around other units.
+        is_whole = np.searchsorted(starts, stop) - np.searchsorted(starts, start) <= 1
+        text = medium.content[start:stop].strip() if isinstance(medium, Text) and is_whole else ""
+        texts.append(text if text != label else "")
+    return texts
+
+
 def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
     """Returns the token and the label of each landmark, in the order of the tokens; empty if there are none.
 

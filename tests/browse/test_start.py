@@ -167,10 +167,15 @@ def test_sentence_of_a_chat_is_of_its_turns_and_leads_to_them(chat: Recording) -
 
 
 def test_chat_opens_at_its_last_turn_and_no_sign_of_the_template_is_an_answer(chat: Recording) -> None:
-    screen = Screen(Session(chat, unit_name="turns", begins_joined=True), Size(80, 24, text_lines=2), 0)
+    screen = Screen(Session(chat, unit_name="turns", begins_joined=True), Size(90, 40, text_lines=5), 0)
     state = start_state(screen)
     shown = shown_text(screen, state)
-    assert "shades: what 3 user looks at in head 0.0, 0% to 50%: 3 user 30.0%, 1 user 15.0%" in shown
+    assert "shades: what 3 user looks at in head 0.0, 0% to 100%: 3 user 30.0%, 1 user 15.0%" in shown
+    turns = [
+        line.split() for line in shown.split("\n") if line.startswith((" 1 user", " 2 model", " 3 user", " marks"))
+    ]
+    said = [["1", "user", "t1t2"], ["2", "model", "t3"], ["3", "user", "t4t5"], ["marks", "<s>"]]
+    assert turns == said, "the text of each turn, and what is no turn last"
     opened = press(screen, state, "enter")
     rows, keys = (units.labels for units in screen.session.units(0, state.view))
     assert (rows[opened.query], keys[opened.key]) == ("3 user", "3 user")

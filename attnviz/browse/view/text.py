@@ -35,12 +35,14 @@ from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.overlays import overlay_pixels
 from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, Quantity
 from attnviz.text.characters import WORDS
-from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
+from attnviz.text.named_groups import TURNS
+from attnviz.text.tokens import Tokens, first_words
+from attnviz.text.units import Units, written_texts
 
 MIN_IMAGE_LINES = 4  # in fewer nothing can be recognised
 GAP = 2  # columns between two images
 WORDS_COLUMNS = 18  # that images leave free for the words of a prompt
+MAX_TURN_CHARACTERS = 500  # of a turn's text, more than a line holds
 MIN_SOUND_LINES = 3  # envelope, weights and seconds; one more for words
 
 
@@ -74,7 +76,7 @@ def text_pane(tokens: ShadedTokens, screen: Screen, max_lines: int) -> Drawing:
     """Returns the caption, and below it the images or the sound of the tokens, or else the tokens as running text."""
     width, lines = screen.size.width, max_lines - 1
     pane = _sound(tokens, screen, lines) or _images(tokens, screen, lines)
-    pane = pane or running_text(tokens, width, lines, screen.colors)
+    pane = pane or _turns(tokens, width, lines, screen.colors) or running_text(tokens, width, lines, screen.colors)
     drawn_lines = [[words(tokens.caption, width, "dim")], *pane.lines]
     drawn_lines += [[] for _ in range(max_lines - len(drawn_lines))]
     return Drawing(drawn_lines, lambda x, y: pane.hit(x, y - 1) if 0 < y <= len(pane.lines) else None)
@@ -116,6 +118,34 @@ def running_text(
         return tokens.hit(units_of_columns[x]) if x < len(units_of_columns) else None
 
     return Drawing(drawn_lines, hit)
+
+
+def _turns(tokens: ShadedTokens, columns: int, max_lines: int, colors: int) -> Drawing | None:
+    """Returns a line for each turn of a chat: its name, shaded, and what it says; ``None`` for other units."""
+    units, cursor = tokens.units, tokens.cursor
+    turns = units.tokens.groups.get(TURNS)
+    names = set(turns.labels) if turns is not None else set()
+    if not names or units.has_unit_for_each_token or not names <= set(units.labels):
+        return None
+    texts = _texts_of_units(units)
+    order = sorted(range(len(units)), key=lambda unit: units.labels[unit] not in names)  # signs of the template last
+    first = min(max(0, order.index(cursor) - max_lines // 2), max(0, len(order) - max_lines))
+    shown, width = order[first : first + max_lines], min(units.label_width, columns // 3)
+    fractions = tokens.scale.fraction(tokens.row.values[shown]).tolist()
+    drawn_lines: list[Line] = []
+    for unit, fraction in zip(shown, fractions, strict=True):
+        value, is_visible = float(tokens.row.values[unit]), bool(tokens.row.visible[unit])
+        name = set_cell_size(units.labels[unit], width)
+        span = shaded_span(fraction, value, is_visible, tokens.scale, colors, name)
+        span = replace(span, style=f"{span.style} underline bold".strip()) if unit == cursor else span
+        drawn_lines.append([Span(" "), span, Span(" "), words(texts[unit], columns - width - 3)])
+    return Drawing(drawn_lines, lambda x, y: tokens.hit(shown[y]))
+
+
+@lru_cache(maxsize=16)
+def _texts_of_units(units: Units) -> list[str]:
+    """Returns the first words that are written in each unit, safe to print."""
+    return [first_words(text, MAX_TURN_CHARACTERS) for text in written_texts(units.as_tokens())]
 
 
 @lru_cache(maxsize=64)

@@ -23,7 +23,7 @@ from attnviz.text.characters import WORDS
 from attnviz.text.named_groups import TURNS
 from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
+from attnviz.text.units import Units, written_texts
 
 LARGEST_CODE = 65_534  # the code of a metric's largest value; the next code stands for NaN
 MAX_LABELLED_TOKENS = 3  # a block of more tokens has the first and the last in its label
@@ -108,16 +108,7 @@ def _about_written(tokens: Tokens, span: slice) -> dict[str, Any]:
     """Returns what is written in each unit of several words as ``written``, "" where a label says it; else empty."""
     if (tokens.ids[span] >= 0).all():  # tokens and no units of several
         return {}
-    starts = np.sort(tokens.places[span, 0])
-    written = []
-    for label, medium_number, place in zip(
-        tokens.labels[span], tokens.medium[span].tolist(), tokens.places[span].tolist(), strict=True
-    ):
-        medium = tokens.media[medium_number] if medium_number >= 0 else None
-        # The place of a unit in several parts, such as the marks of a chat, is around other units.
-        is_whole = np.searchsorted(starts, place[1]) - np.searchsorted(starts, place[0]) <= 1
-        text = medium.content[place[0] : place[1]].strip() if isinstance(medium, Text) and is_whole else ""
-        written.append(text if text != label else "")
+    written = written_texts(tokens)[span]
     if not any(len(text.split()) > 1 for text in written):
         return {}
     return {"written": written, "asked": len(written) - 1}

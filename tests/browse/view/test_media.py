@@ -20,6 +20,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.alignment import with_spoken_words
 from attnviz.render.terminal.lines import Line
 from attnviz.render.terminal.media import FRAME as FRAME_COLOR
+from attnviz.report.picture.scales import EVEN_REACH
 from tests.browse.examples import TRUE_COLOR, shown_lines, shown_text
 from tests.conftest import dense, random_maps
 from tests.metrics.sound_examples import FRAME, frames, heard_recording, planted_maps, text_tokens
@@ -65,11 +66,11 @@ def test_an_image_has_half_of_the_screen_below_the_map() -> None:
     assert {len(line.rstrip()) for line in drawn} == {34}
 
 
-def test_weights_over_an_image_are_scaled_to_the_largest_of_the_row() -> None:
+def test_weights_over_an_image_are_scaled_to_the_largest_of_the_row_or_to_some_even_shares() -> None:
     screen, state = screen_of(width=90), State(has_open_head=True, query=2, key=4)
     caption = next(text for text in shown_lines(screen, settle(screen, state)) if "shades: " in text)
-    largest = dense(image_recording()).weights[0, 2].max()
-    assert f"0% to {100 * largest:.2g}%" in caption
+    row = dense(image_recording()).weights[0, 2]
+    assert f"0% to {100 * max(row.max(), min(1, EVEN_REACH / len(row))):.3g}%" in caption
     scores = next(
         text
         for text in shown_lines(screen, settle(screen, replace(state, view=View(scores=True))))
