@@ -243,7 +243,7 @@ def arrange_page(
     free_height = height - 2 * margin - title_height - foot_height - legend_height - content.height
     is_text = content.words and (not content.strokes or picture.charts)  # which begins where its title does
     left = margin + (0.0 if is_text else max(width - 2 * margin - content.width - legend_width, 0) / 2)
-    top = height - margin - title_height - (0.0 if picture.answer else max(free_height, 0) / 2)
+    top = height - margin - title_height - (0.0 if picture.charts else max(free_height, 0) / 2)
     placed_content = content.moved(left, top)
     panels = [replace(placed, box=placed.box.on_pixels(dpi)) for placed in placed_content.panels]  # for sharp edges
     placed_content = replace(placed_content, panels=tuple(panels))

@@ -145,11 +145,11 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
         lines.append(f"“{text if len(text) <= MAX_TEXT_CHARACTERS else text[:MAX_TEXT_CHARACTERS] + '…'}”")
     if origin:
         lines.append(f"Model: {origin['model']}")
-    lines.append(report.caption)
+    lines += report.answer.splitlines() if report.charts else [report.caption]
     shown = filter(None, (report.for_audience.get(remark, remark) for remark in report.remarks))
     text_box = Box(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
     _add_text(slide, report, [*lines, *shown], text_box, TEXT_POINTS)
-    _add_notes(slide, [*lines, *report.remarks])
+    _add_notes(slide, [*lines, *([report.caption] if report.charts else []), *report.remarks])
 
 
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
@@ -205,7 +205,9 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
 
 
 def _slide_heading(part: DrawnReport) -> str:
-    """Returns the heading of a slide: the names of its heads, or the title of its only panel with a capital."""
+    """Returns the heading of a slide: what is answered, the names of its heads, or the title of its only panel."""
+    if part.charts:
+        return with_capital(part.charts[0].title)
     [title, *other_heads] = (panel.title for panel in part.panels)
     return part_title(part) if other_heads else with_capital(title)
 
@@ -244,7 +246,8 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
 
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
     """Returns a picture of the panels as a file in memory, without title and remarks, which are text on the slide."""
-    panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], heading=Heading()),)
+    is_titled = len(part.panels) > 1 or part.charts
+    panels = part.panels if is_titled else (replace(part.panels[0], heading=Heading()),)
     dpi = _picture_dpi(part.look)
     reduction = 1.0 if part.kind == "thumbnails" else PICTURE_REDUCTION
     font_size = None if part.look.font_size is None else max(part.look.font_size / reduction, MIN_FONT_POINTS)

@@ -1,12 +1,16 @@
 """The figure of why: the shaded text, routes, and bars whose lengths are the numbers beside them."""
 
+import io
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from pptx import Presentation
+from pptx.enum.shapes import MSO_SHAPE_TYPE
 
+import attnviz
 from attnviz.effects.why import Why
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -121,3 +125,14 @@ def test_a_figure_says_doubts_and_the_prediction_and_its_file_everything(why: Wh
     bare = picture_of(report_of(doubted, bare=True))
     assert (bare.answer, bare.remarks) == ("", ())
     assert "Contributions and checks disagree" in bare.caption
+
+
+def test_a_deck_begins_with_the_answer_and_draws_it_on_one_slide(why: Why) -> None:
+    deck = Presentation(io.BytesIO(attnviz.draw(why, ".pptx")))
+    first, second = deck.slides
+    texts = [" ".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame) for slide in deck.slides]
+    assert "After “cat” (6) the trained model predicts “sat” 100%." in texts[0]
+    assert "falls by" not in texts[0]
+    assert texts[1].startswith("What adds to the logit of “sat”")
+    assert "the log-probability of “sat” falls by 8.00 nats" in first.notes_slide.notes_text_frame.text
+    assert [shape.shape_type for shape in second.shapes].count(MSO_SHAPE_TYPE.PICTURE) == 1
