@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.api.reading import Reading
+from attnviz.api.reading import Reading, for_each, readings_of
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.effects.ablation import AblatedText, Ablation, Metric
 from attnviz.effects.effect_table import ANSWERED
@@ -103,9 +103,9 @@ def ablate(
         attention=attention,
         module=module,
     )
-    tokens, others = _for_each(token, texts, "token"), _for_each(versus, texts, "versus")
-    corrupt = _for_each(None if is_named else replace_by, texts, "replace_by")
-    readings = [text for text in texts if isinstance(text, Reading)]
+    tokens, others = for_each(token, texts, "token"), for_each(versus, texts, "versus")
+    corrupt = for_each(None if is_named else replace_by, texts, "replace_by")
+    readings = readings_of(model, texts)
     if not readings:
         if any(isinstance(name, str) for name in (*tokens, *others)):
             raise AttnvizError("a label of a token needs a tokenizer; give its id, or an attnviz.reading")
@@ -120,19 +120,10 @@ def ablate(
     # Each reading is read again by its model.
     first = readings[0]
     use = use_for_effects([reading.example for reading in readings], ablation.metric)
-    settings = first.model_settings
-    if len(readings) < len(texts):
-        raise AttnvizError(
-            f"{len(texts) - len(readings)} of {len(texts)} inputs are no readings; give attnviz.reading of each"
-        )
-    if any(reading.live.model is not ablation.model for reading in readings):
-        raise AttnvizError("a reading is of another model; give the model that attnviz.reading ran")
-    if any((reading.model_settings, reading.example.use) != (settings, first.example.use) for reading in readings):
-        raise AttnvizError("the readings differ in medium, attention or generate; ablate over each kind by itself")
     if ablation.attention is not None or ablation.module is not None:
         raise AttnvizError("attention and module are chosen with the reading; give them to attnviz.reading instead")
     with first.live.unchanged():
-        reader = first.live.reader(settings, use)
+        reader = first.live.reader(first.model_settings, use)
         examples = [reader.read(reading.example) for reading in readings]
         if positions != slice(None):
             examples = [replace(example, positions=positions, positions_remark="") for example in examples]
@@ -145,15 +136,6 @@ def ablate(
         return effects_of_examples(
             reader, examples, replace(ablation, model=reader.module), tokens, others, list(map(inputs_of, corrupt))
         )
-
-
-def _for_each(value: Any, texts: list[Any], name: str) -> list[Any]:
-    """Returns a value for each text: a list as it is, or the one value that all texts share."""
-    if not isinstance(value, list):
-        return [value] * len(texts)
-    if len(value) != len(texts):
-        raise AttnvizError(f"{name} has {len(value)} items for {len(texts)} texts; give one for each, or one for all")
-    return value
 
 
 def refuse_unread_answers(metric: Metric | None, tokens: Sequence[Token], versus: Sequence[Token]) -> None:

@@ -99,6 +99,34 @@ class Reading(DrawableRecording):
             return unit_effects(reader, self.example, selection, by)[1]
 
 
+def readings_of(model: "nn.Module", inputs: Sequence[Any]) -> list[Reading]:
+    """Returns the inputs of one call if they are readings, all of one kind and of this model; [] if none is a reading.
+
+    Raises:
+        AttnvizError: if only some are readings, if one is of another model, or if no one reader can read them all.
+    """
+    readings = [each for each in inputs if isinstance(each, Reading)]
+    if readings and len(readings) < len(inputs):
+        raise AttnvizError(
+            f"{len(inputs) - len(readings)} of {len(inputs)} inputs are no readings; give attnviz.reading of each"
+        )
+    if any(each.live.model is not model for each in readings):
+        raise AttnvizError("a reading is of another model; give the model that attnviz.reading ran")
+    kinds = [(each.model_settings, each.example.use) for each in readings]
+    if any(kind != kinds[0] for kind in kinds):
+        raise AttnvizError("the readings differ in medium, attention or generate; give each kind by itself")
+    return readings
+
+
+def for_each(value: Any, inputs: Sequence[Any], name: str) -> list[Any]:
+    """Returns a value for each input: a list as it is, or the one value that all inputs share."""
+    if not isinstance(value, list):
+        return [value] * len(inputs)
+    if len(value) != len(inputs):
+        raise AttnvizError(f"{name} has {len(value)} items for {len(inputs)} texts; give one for each, or one for all")
+    return value
+
+
 def reading(
     model: "nn.Module",
     processor: Any,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from attnviz.api.reading import Reading
+from attnviz.api.reading import Reading, for_each, readings_of
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.effects.behaviour import Behaviour
@@ -103,8 +103,7 @@ def why(
     if isinstance(inputs, list):
         return _behaviour(model, inputs, token, versus, position, controls)
     if isinstance(inputs, Reading):
-        if inputs.live.model is not model:
-            raise AttnvizError("the reading is of another model; give the model that attnviz.reading ran")
+        readings_of(model, [inputs])  # which refuses that of another model
         return inputs.why(token, versus, position, checks=checks, controls=controls)
     from attnviz.capture.model_calls import arguments_of
     from attnviz.effects.prediction import Prediction
@@ -125,9 +124,12 @@ def _behaviour(
     from attnviz.effects.prediction import Prediction
     from attnviz.effects.prompt_runs import explain_prompts
 
-    tokens, others = _for_each(token, "token", len(inputs)), _for_each(versus, "versus", len(inputs))
+    tokens, others = (
+        for_each(list(names) if isinstance(names, tuple) else names, inputs, name)
+        for name, names in (("token", token), ("versus", versus))
+    )
     places = [f"text {number}" for number in range(len(inputs))]
-    readings = [each for each in inputs if isinstance(each, Reading)]
+    readings = readings_of(model, inputs)
     if not readings:
         last, predictions = -1 if position is None else position, []
         for each, token_id, versus_id in zip(inputs, tokens, others, strict=True):
@@ -137,15 +139,6 @@ def _behaviour(
             predictions.append(Prediction(model, args, kwargs, token=token_id, versus=versus_id, position=last))
         return explain_prompts(predictions, places, places, controls)
     first = readings[0]
-    if len(readings) < len(inputs):
-        raise AttnvizError(
-            f"{len(inputs) - len(readings)} of {len(inputs)} inputs are no readings; give attnviz.reading of each"
-        )
-    if any(each.live.model is not model for each in readings):
-        raise AttnvizError("a reading is of another model; give the model that attnviz.reading ran")
-    kinds = {(each.model_settings, each.example.use) for each in readings}
-    if len(kinds) > 1:
-        raise AttnvizError("the readings differ in medium, attention or generate; explain each kind by itself")
     with first.live.unchanged():
         reader = first.live.reader(first.model_settings, first.example.predicting_use)
         examples = [each.example for each in readings]
@@ -194,12 +187,3 @@ def behaviour_of_examples(
     if len(of_some) > MAX_REMARKS:
         of_some[MAX_REMARKS:] = [f"{len(of_some) - MAX_REMARKS} more such remarks are on other prompts."]
     return replace(behaviour, model=reader.name, remarks=(*of_all, *of_some, *behaviour.remarks))
-
-
-def _for_each(names: Any, argument: str, count: int) -> list[Name]:
-    """Returns a name of a token for each text, if one is given for all or a sequence for each."""
-    if names is None or isinstance(names, (str, int)):
-        return [names] * count
-    if len(names) != count:
-        raise AttnvizError(f"{argument} has {len(names)} entries for {count} texts; give one for all, or one for each")
-    return list(names)

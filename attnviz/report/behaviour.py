@@ -32,7 +32,8 @@ COUNT = Quantity("share of the prompts", ".2f")
 def behaviour_report(behaviour: Behaviour, options: ReportOptions) -> DrawnReport | HeadList:
     """Builds the report of a behaviour: sentences with a table, or maps of layers by heads for pictures and a page."""
     refuse_style(options.look, "a table of heads")
-    sentences, remarks = behaviour_sentences(behaviour), _remarks(behaviour, options.medium.lists_heads)
+    sentences = tuple(map(options.look.format_options, behaviour_sentences(behaviour)))
+    remarks = _remarks(behaviour, options.medium.lists_heads)
     title = options.look.title or f"{len(behaviour.prompts)} prompts, {behaviour.model}"
     if options.medium.lists_heads:
         return HeadList(

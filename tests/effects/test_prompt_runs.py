@@ -98,7 +98,7 @@ def test_state_of_the_model_and_of_the_prompts_is_the_same_afterwards() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "few": ({"inputs": REPEATED[:3]}, "3 prompts are too few for a behaviour, since heads are chosen on one half"),
     "label": ({"inputs": REPEATED, "token": "B"}, "a label of a token needs a tokenizer; give its id"),
-    "count": ({"inputs": REPEATED, "token": [1, 2]}, "token has 2 entries for 8 texts; give one for all, or one"),
+    "count": ({"inputs": REPEATED, "token": [1, 2]}, "token has 2 items for 8 texts; give one for each, or one for"),
     "some": (
         {"inputs": REPEATED, "versus": [*OTHERS[:7], None]},
         "text 0 has a token to compare with, and text 7 has none; give it to all or to none",

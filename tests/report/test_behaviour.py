@@ -127,6 +127,10 @@ def test_a_loss_that_controls_do_not_bear_out_comes_first(name: str) -> None:
     options = replace(options, look=replace(options.look, for_command_line=True))
     report = behaviour_report(doubted, options)
     assert report.caption.startswith(said)
+    assert isinstance(report, HeadList)
+    drawn = " ".join(draw(report, ".txt").decode().split())
+    assert drawn.count(said) == drawn.count(report.answer.splitlines()[-1]) == 1  # first, and not again below the list
+    assert drawn.index(said) < drawn.index("±95%")
     assert not behaviour_report(CARRIED, options).caption.startswith(("Other", "Contrib", "Too few"))
 
 
