@@ -162,14 +162,14 @@ def _check_sentence(why: Why, check: Check) -> str:
     verb = "falls" if check.lost >= 0 else "rises"
     sentence = f"{_removed(why, check)}, {measured} {verb} by {nats(abs(check.lost))} nats{change}"
     if len(check.controls):
-        others, losses, draws = _controls(check)
+        others, losses, draws = controls_of(check)
         return f"{sentence}; with {others} by {losses}{f' ({draws})' if draws else ''}."
     noun, size = "token" if check.kind == "source" else "head", len(check.names)
     others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
     return f"{sentence}; the model has not {others} to compare with."
 
 
-def _controls(check: Check) -> tuple[str, str, str]:
+def controls_of(check: Check) -> tuple[str, str, str]:
     """Returns what was removed for comparison, the range of its losses, and the draws unless these were all sets."""
     count, size = len(check.controls), len(check.names)
     noun, removed = ("token", "hidden") if check.kind == "source" else ("head", "removed")
@@ -328,7 +328,7 @@ def _loss_chart(why: Why) -> Summary:
         name = hidden if check.kind == "source" else f"without {listed_heads(check.names)}"
         rows.append((name, nats(check.lost), check.lost / largest, "", ()))
         if len(check.controls):
-            others, losses, draws = _controls(check)
+            others, losses, draws = controls_of(check)
             rows.append((others, losses, None, draws, tuple((check.controls / largest).tolist())))
     names, losses_of_rows, bars, notes, dots = zip(*rows, strict=True)
     table = listed(

@@ -158,10 +158,10 @@ def test_checks_stand_beside_the_mean_of_their_controls(shared: Shared) -> None:
     opened.show_why()
     rows = opened.page.evaluate(ROWS, ".why-view > div:nth-child(2) > section")
     assert [row[:2] for row in rows] == [
-        ["without heads 1.2, 2.1", "−2.00"], ["as many at random, 3 draws", "−0.10"],
-        ["without “cat”", "−3.50"], ["as many at random, 1 draw", "0.00"],
+        ["without heads 1.2, 2.1", "−2.00"], ["2 other heads removed at random", "−0.10"],
+        ["without “cat”", "−3.50"], ["another token hidden at random", "0.00"],
     ]  # fmt: skip
-    assert opened.page.get_attribute(".row.control", "title") == "−0.80 to +0.75"
+    assert opened.page.get_attribute(".row.control", "title") == "−0.80 to +0.75; 3 draws, p = 0.25"
 
 
 def test_each_route_leads_to_its_head_at_its_cell(shared: Shared) -> None:

@@ -140,7 +140,7 @@
  * @property {number} logit
  * @property {string} total what the bars sum to
  * @property {WhySources[]} axes of self-attention, and of cross-attention if there is any
- * @property {{ label: string, lost: number, controls: number[] }[]} checks
+ * @property {{ label: string, others: string, draws: string, lost: number, controls: number[] }[]} checks
  * @property {string} options of the command that explains this again
  * @property {string} measured what checks lose of
  * @property {RoutesData | null} routes

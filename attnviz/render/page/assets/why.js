@@ -107,10 +107,10 @@ function candidateBars() {
 
 /** What is lost without parts, each above its control. @returns {Bar[]} */
 function checkBars() {
-  return whyOf().checks.flatMap(({ label, lost, controls }) => {
+  return whyOf().checks.flatMap(({ label, others, draws, lost, controls }) => {
     const mean = controls.reduce((sum, one) => sum + one, 0) / (controls.length || 1);
-    const range = `${amountText(-Math.max(...controls))} to ${amountText(-Math.min(...controls))}`;
-    const control = { label: `as many at random, ${controls.length} draw${controls.length === 1 ? "" : "s"}`, adds: mean, text: amountText(-mean), kind: "control", title: range };
+    const range = `${amountText(-Math.max(...controls))} to ${amountText(-Math.min(...controls))}${draws && `; ${draws}`}`;
+    const control = { label: others, adds: mean, text: amountText(-mean), kind: "control", title: range };
     return [{ label, adds: lost, text: amountText(-lost), kind: "even" }, ...(controls.length ? [control] : [])];
   });
 }
