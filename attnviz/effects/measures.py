@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from attnviz.base.errors import AttnvizError, choices, option
+from attnviz.capture.model_calls import tensors_in
 
 ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
 ID_ARGUMENTS = ("input_ids", "ids", "labels", "idx", "tokens", "x")  # names of arguments that hold token ids
@@ -132,8 +133,13 @@ def default_metric(output: Any, ids: Tensor | None) -> str:
 
 
 def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """Returns the token ids among a model's arguments, ``(batch, tokens)``; ``None`` if there are none."""
-    for value in [kwargs[name] for name in ID_ARGUMENTS if name in kwargs] + list(args):
+    """Returns the token ids among a model's arguments, ``(batch, tokens)``; ``None`` if there are none.
+
+    Arguments may be mappings that hold them.
+    """
+    tensors = tensors_in({**kwargs, **{str(index): value for index, value in enumerate(args)}})
+    named = [tensor for known in ID_ARGUMENTS for name, tensor in tensors.items() if name.rpartition(".")[2] == known]
+    for value in [*named, *args]:
         is_number = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
         if is_number and value.dim() == 2:
             return value  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.reading.example import FoundToken, Use
-from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_own_words
 from attnviz.text.selection import IMPLICIT
@@ -29,7 +29,8 @@ class OwnTextReader(Reader):
     """The reader of a module that is not one of transformers.
 
     Its tokenizer is one of transformers; or has ``encode``, or is called, with a text, and returns ids: a list, an
-    array or a tensor. If it has ``decode``, which makes a text of ids, tokens are labelled by their texts.
+    array or a tensor, or a mapping that holds them. A module whose arguments have no name of this mapping takes it
+    whole. If the tokenizer has ``decode``, which makes a text of ids, tokens are labelled by their texts.
     """
 
     def __init__(self, settings: ModelSettings, use: Use, module: "nn.Module", tokenizer: Any) -> None:
@@ -67,13 +68,27 @@ class OwnTextReader(Reader):
         """True if the module has a mask that hides padding."""
         return "attention_mask" in self.parameters
 
+    def _encoded(self, text: str) -> Any:
+        """Returns what the tokenizer makes of a text."""
+        return getattr(self.tokenizer, "encode", self.tokenizer)(text)
+
+    @cached_property
+    def batch_name(self) -> str | None:
+        """The name of the ids in the mapping that the module takes whole; ``None`` for a module that takes ids."""
+        if hasattr(self.tokenizer, "convert_ids_to_tokens"):
+            return None
+        encoded = self._encoded(FRAME_TEXT)
+        if not hasattr(encoded, "keys") or not set(self.parameters).isdisjoint({*encoded.keys(), *ID_PARAMETERS}):
+            return None
+        return _name_of_ids(encoded)
+
     def tokenize(self, text: str) -> Tokens:
         """Splits a text with the tokenizer; tokens that it gives no text are labelled by their ids."""
         if hasattr(self.tokenizer, "convert_ids_to_tokens"):
             from attnviz.models.huggingface.tokens import tokenize_text
 
             return tokenize_text(self.tokenizer, text)
-        ids = self._ids_of(getattr(self.tokenizer, "encode", self.tokenizer)(text))
+        ids = self._ids_of(self._encoded(text))
         decode = getattr(self.tokenizer, "decode", None)
         labels = [str(number) if decode is None else str(decode([number])) for number in ids]
         starts = [0, *accumulate(map(len, labels))]
@@ -84,7 +99,7 @@ class OwnTextReader(Reader):
     def _ids_of(self, encoded: Any) -> list[int]:
         """Returns the ids in what a tokenizer made of one text."""
         if hasattr(encoded, "keys"):
-            encoded = encoded.get("input_ids")
+            encoded = encoded[_name_of_ids(encoded)]
         ids = np.asarray(getattr(encoded, "ids", encoded)).squeeze()
         if ids.ndim > 1 or not ids.size or ids.dtype.kind not in "iu":
             raise AttnvizError(
@@ -115,9 +130,17 @@ class OwnTextReader(Reader):
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
         """Returns the ids under the name of the module's parameter, with a mask and without a cache if it has such."""
         name = next((name for name in ID_PARAMETERS if name in self.parameters), self.parameters[0])
+        if self.batch_name is not None:
+            return {self.parameters[0]: {self.batch_name: ids}}
         inputs: dict[str, Any] = {name: ids}
         if attention_mask is not None and self.takes_padding:
             inputs["attention_mask"] = attention_mask
         if "use_cache" in self.parameters:
             inputs["use_cache"] = False
         return inputs
+
+
+def _name_of_ids(encoded: Any) -> str:
+    """Returns under which name of a mapping a tokenizer gives ids: a usual one, else the first."""
+    names = [str(name) for name in encoded.keys()]  # noqa: SIM118
+    return next((name for name in ID_PARAMETERS if name in names), names[0])

@@ -77,6 +77,23 @@ def called():
     return build()[0], lambda text: {"input_ids": torch.tensor([[ord(letter) for letter in text]])}
 
 
+class OfBatch(Model):
+    def forward(self, batch):
+        return super().forward(batch["tokens"])
+
+
+class Batches:
+    decode = Letters.decode
+
+    def __call__(self, text):
+        return {"tokens": torch.tensor([[ord(letter) for letter in text]]), "text": text}
+
+
+def batched():
+    torch.manual_seed(0)
+    return OfBatch(), Batches()
+
+
 def bare():
     return Model()
 
@@ -216,6 +233,18 @@ def test_its_maps_are_those_of_a_recording_of_the_module_without_dropout(attnviz
         assert isinstance(expected, DenseMaps)
         np.testing.assert_array_equal(saved.weights, expected.weights)
         assert saved.key_tokens.labels == ("i", "t", "␣", "r", "a", "i", "n", "s")
+
+
+def test_a_module_that_takes_what_its_tokenizer_returns_whole_is_read_by_every_command(attnviz: Streams) -> None:
+    saved = []
+    for function in ("build", "batched"):
+        attnviz.run("show", TEXT, "--model", f"mine.py:{function}", "-o", f"{function}.safetensors")
+        saved.append(load(f"{function}.safetensors").maps)
+    for maps, expected in zip(*saved, strict=True):
+        assert maps.key_tokens.labels == expected.key_tokens.labels
+        np.testing.assert_array_equal(getattr(maps, "weights"), getattr(expected, "weights"))  # noqa: B009
+    for command in (("ablate", TEXT), ("why", TEXT), ("heads", TEXT), ("survey", "texts.txt", "-o", "all.safetensors")):
+        assert attnviz.run(*command, "--model", "mine.py:batched")
 
 
 def test_python_reads_and_surveys_texts_with_the_same_module_and_tokenizer(attnviz: Streams) -> None:
