@@ -14,8 +14,9 @@ from attnviz.base.progress import track
 from attnviz.capture.model_calls import arguments_of
 from attnviz.effects.controls import random_sets
 from attnviz.effects.effect_table import Effect, Effects
-from attnviz.effects.head_sites import CleanRun, Key, clean_run, restore_afterwards
+from attnviz.effects.head_sites import CleanRun, clean_run
 from attnviz.effects.measures import default_metric, find_measure, ids_of, token_mask
+from attnviz.effects.module_calls import Key, restore_afterwards
 from attnviz.effects.text_run import TextRun, mean_rows
 from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadSet

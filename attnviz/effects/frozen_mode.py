@@ -31,8 +31,7 @@ from attnviz.capture.flow.functions import TorchCall, tensors_in
 from attnviz.capture.flow.products import PRODUCTS, contraction
 from attnviz.capture.flow.sites import ModuleIndex
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
-from attnviz.effects.head_sites import Edit, EditingMode, Key, ModuleCalls
-from attnviz.effects.text_run import replaced
+from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, replaced
 
 # Functions whose result is linear in their inputs, apart from products, sums, norms, and multiplications
 LINEAR_NAMES = "mean sum view_as_complex view_as_real index_select index_copy index_copy_ copy_".split()

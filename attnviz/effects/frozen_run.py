@@ -23,11 +23,10 @@ from attnviz.capture.flow.functions import tensors_in
 from attnviz.capture.flow.products import contraction
 from attnviz.capture.flow.sites import is_within
 from attnviz.effects.frozen_mode import Constant, FrozenMode, Received
-from attnviz.effects.head_sites import Edit, Key, ModuleCalls, record_calls
 from attnviz.effects.logit_parts import LogitPart, PartKind
 from attnviz.effects.measures import logits_in
+from attnviz.effects.module_calls import Edit, Key, ModuleCalls, record_calls, replaced
 from attnviz.effects.observed_heads import HeadFinder, ObservedHeads
-from attnviz.effects.text_run import replaced
 
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
 MIXER_NAMES = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent|temporal", re.IGNORECASE)

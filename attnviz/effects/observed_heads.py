@@ -17,8 +17,9 @@ from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
 from attnviz.capture.capture_block import refuse_opaque
 from attnviz.capture.flow.functions import tensors_in
 from attnviz.capture.flow.sites import CallSite
-from attnviz.effects.head_sites import Key, SiteFinder, run_observed
+from attnviz.effects.head_sites import SiteFinder, run_observed
 from attnviz.effects.measures import ids_of
+from attnviz.effects.module_calls import Key
 
 
 @dataclass(eq=False)

@@ -20,22 +20,14 @@ from attnviz.capture.flow.products import contraction
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
 from attnviz.effects.controls import SEED, random_sets
 from attnviz.effects.frozen_run import FrozenRun
-from attnviz.effects.head_sites import (
-    CleanRun,
-    Edit,
-    EditingMode,
-    Key,
-    ModuleCalls,
-    named_sites,
-    record_calls,
-    restore_afterwards,
-)
+from attnviz.effects.head_sites import CleanRun, named_sites
 from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.measures import logits_in
+from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced, restore_afterwards
 from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, count_tokens, logits_at, observed_run
 from attnviz.effects.route_search import find_routes
-from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun, replaced
+from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun
 from attnviz.effects.why import Candidate, Check, Source, Why
 from attnviz.media.text import Text
 from attnviz.text.head_name import HeadName

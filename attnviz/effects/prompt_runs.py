@@ -11,8 +11,9 @@ from attnviz.base.progress import track
 from attnviz.capture.model_calls import logits_of_last
 from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, Removal
 from attnviz.effects.controls import random_sets
-from attnviz.effects.head_sites import clean_run, restore_afterwards
+from attnviz.effects.head_sites import clean_run
 from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import count_tokens
 from attnviz.effects.prediction import Prediction, removed_name
 from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun

@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.capture.assembly.factors import factors_of
 from attnviz.capture.model_calls import arguments_of
 from attnviz.effects.frozen_run import FrozenRun
-from attnviz.effects.head_sites import restore_afterwards
+from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import observed_run
 from attnviz.effects.routes import ScoreParts
 

@@ -17,8 +17,9 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
 from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
-from attnviz.effects.head_sites import CleanRun, Edit, EditingMode, HeadSite, Key, ModuleCalls, record_calls
+from attnviz.effects.head_sites import CleanRun, HeadSite
 from attnviz.effects.measures import MeasuredRun, ids_of, token_mask
+from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced
 from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
@@ -231,17 +232,6 @@ def mean_rows(runs: Iterable[tuple[CleanRun, Tensor | None]]) -> dict[Key, Tenso
 def _has_axes(value: object) -> bool:
     """True if a value is a tensor with at least one axis."""
     return isinstance(value, Tensor) and value.dim() > 0
-
-
-def replaced(value: Any, old: Tensor, new: Tensor) -> Any:
-    """Returns the value with the tensor ``old`` replaced by ``new``, at any depth of tuples, lists and dictionaries."""
-    if value is old:
-        return new
-    if isinstance(value, dict):
-        return {name: replaced(item, old, new) for name, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(replaced(item, old, new) for item in value)
-    return value
 
 
 def _is_readable(output: Any) -> bool:

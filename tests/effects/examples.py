@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from attnviz.capture.model_calls import arguments_of
 from attnviz.effects.frozen_run import FrozenRun
-from attnviz.effects.head_sites import restore_afterwards
 from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitParts
+from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import observed_run
 from attnviz.effects.route_search import SHARE, find_routes
 from attnviz.effects.routes import Routes

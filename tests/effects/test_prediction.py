@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.head_sites import restore_afterwards
+from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import observed_run
 from attnviz.effects.prediction import CONTROLS, Prediction, output_hiding
 from attnviz.models.trained import VOCABULARY_SIZE, load_model
