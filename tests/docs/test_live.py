@@ -75,8 +75,8 @@ def test_a_pass_that_the_backward_repeats_is_not_counted_twice(repeats: str | No
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # a newer name of the same method
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_attention_of_transformers_that_the_backward_repeats_is_not_counted_twice(use_reentrant: bool) -> None:
-    config = LlamaConfig(**small_models.GROUPED, attn_implementation="eager")
-    model: Any = LlamaForCausalLM(config)
+    settings: dict[str, Any] = {**small_models.GROUPED, "attn_implementation": "eager"}
+    model: Any = LlamaForCausalLM(LlamaConfig(**settings))
     model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
     ids = torch.tensor([[1, 2, 3], [3, 2, 1]])
     with attnviz.record(model) as recording:
