@@ -397,9 +397,9 @@ def lattice_boxes(numbers: IntArray, count: int) -> Float64Array:
     boxes, has_place = extents.astype(np.float64), extents[:, RIGHT] > 0
     for low, high in ((LEFT, RIGHT), (TOP, BOTTOM)):
         starts, stops = (np.unique(extents[has_place, side]) for side in (low, high))
-        least_side = (extents[has_place, high] - extents[has_place, low]).min(initial=max(numbers.shape))
+        least_step = np.diff(starts).min(initial=max(numbers.shape))
         for stop, start in zip(stops, np.append(starts, -1)[np.searchsorted(starts, stops)], strict=True):
-            if stop < start < stop + least_side:
+            if stop < start < stop + least_step:
                 boxes[has_place & (extents[:, high] == stop), high] = (stop + start) / 2
                 boxes[has_place & (extents[:, low] == start), low] = (stop + start) / 2
     return boxes

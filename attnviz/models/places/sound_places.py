@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +59,7 @@ MAX_ASPECT = 4  # width to height, above which rows of the image are repeated
 MAX_UNREAD_SECONDS = 0.1  # at the end of a sound, where no window of the extractor fits
 SHADES = (1, 99)  # the percentiles of the spectrogram that are drawn black and white
 WHITE = 255
+UNEVEN = "the model's frames do not follow each other evenly in time"
 MAX_BEND = 0.5  # the largest distance of a frame from the line, as a share of the step between frames
 
 
@@ -68,8 +68,7 @@ class UnevenFramesError(AttnvizError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the model's frames do not follow each other evenly in time, and are no patches of a spectrogram; record "
-            "it in Python with attnviz.record(model)"
+            f"{UNEVEN}, and are no patches of a spectrogram; record it in Python with attnviz.record(model)"
         )
 
 
@@ -115,11 +114,11 @@ def frame_spans(
         frame_indices = np.array(
             [int((part + 0.5) * frame_count / probes) for part in range(probes)]
         )  # the middle of each part
-        gradients = torch.autograd.grad(frames[frame_indices.tolist()].sum(), leaf)[0].abs()
-    sums = gradients.movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0).double().cpu().numpy()
-    part_edges = np.linspace(0, len(sums), probes + 1).astype(np.int64).tolist()
-    width = max(len(sums) // frame_count, 1)
-    frame_columns = np.array([_centre_of_peak(sums[start:stop], start, width) for start, stop in pairwise(part_edges)])
+        width, frame_columns = max(leaf.shape[time_axis] // frame_count, 1), np.empty(probes)
+        for probe, index in enumerate(frame_indices.tolist()):  # each by itself: patches of bands are not in order
+            [gradient] = torch.autograd.grad(frames[index].sum(), leaf, retain_graph=True)
+            sums = gradient.abs().movedim(time_axis, -1).reshape(-1, leaf.shape[time_axis]).sum(0)
+            frame_columns[probe] = _centre_of_peak(sums.double().cpu().numpy(), width)
     frame_samples = first + step * frame_columns
     if not np.isfinite(frame_samples).all():
         raise UnevenFramesError
@@ -181,8 +180,8 @@ class SoundAxes:
                 spans, before, after = frame_spans(self.module, self.extract, self.length, features_of)
                 samples = np.rint(spans * (self.sound.samples / self.length)).astype(np.int64)
                 self._measured[key] = frame_tokens(self.sound, samples, before, after)
-            except UnevenFramesError as error:
-                self.reason, self._measured[key] = self.reason or str(error), None
+            except UnevenFramesError:  # which may be patches of a spectrogram: for these no one looks here
+                self.reason, self._measured[key] = UNEVEN, None
         return self._measured[key]
 
 
@@ -220,17 +219,17 @@ def _centre(change: Float64Array, axis: int) -> float:
     """Returns the mean index along an axis, weighted by the change above the median; 0 if nothing changed."""
     sums = np.moveaxis(change, axis, -1).reshape(-1, change.shape[axis])
     excess = np.maximum(sums - np.median(sums, axis=1, keepdims=True), 0).sum(axis=0)
-    return _centre_of_peak(excess, 0) if excess.any() else 0.0
+    return _centre_of_peak(excess) if excess.any() else 0.0
 
 
-def _centre_of_peak(sums: Float64Array, first: int, width: int = 1) -> float:
+def _centre_of_peak(sums: Float64Array, width: int = 1) -> float:
     """Returns the mean index near the largest value, weighted by the values there; NaN if all values are 0."""
     peak = int(np.convolve(sums, np.ones(width), "same").argmax())
     around = slice(max(peak - 2 * width, 0), peak + 2 * width + 1)
     weights, indices = sums[around], np.arange(len(sums))[around]
     if not weights.any():
         return np.nan
-    return first + float(weights @ indices / weights.sum())
+    return float(weights @ indices / weights.sum())
 
 
 def _features_of_frames(encoder: "nn.Module", name: str, features: "Tensor") -> "Tensor":

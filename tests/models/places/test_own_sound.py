@@ -118,12 +118,25 @@ def test_frames_have_the_seconds_of_their_strides(
     assert not any("numbered" in remark for remark in recording.remarks)
 
 
+class Turned(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+
 def test_a_function_that_does_not_hear_gives_numbered_tokens_with_the_reason(speech: Path) -> None:
     recording = attnviz.reading(OfBands(), lambda samples: torch.ones(1, BANDS, 64), sounds=[speech])
     assert recording.maps[0].key_tokens.labels[:2] == ("0", "1")
     assert recording.remarks[0].startswith(
         "Tokens are numbered, not placed in the sound, since the function for sounds"
     )
+
+
+def test_patches_of_a_spectrogram_are_numbered_since_they_do_not_follow_each_other_in_time(speech: Path) -> None:
+    encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    patches = nn.Sequential(nn.Unflatten(1, (1, BANDS)), nn.Conv2d(1, 8, 8, stride=8), nn.Flatten(2), Turned(), encoder)
+    recording = attnviz.reading(patches, Spectrogram(), sounds=[speech])
+    reason = "the model's frames do not follow each other evenly in time"
+    assert recording.remarks == (f"Tokens are numbered, not placed in the sound, since {reason}.",)
 
 
 @pytest.mark.parametrize(
