@@ -79,7 +79,7 @@ def images_content(picture: DrawnReport, points: float, area: PageSize, ruler: R
     panels, width, scale = picture.panels, area.width, area.scale
     groups = [panel.group for panel in panels]
     layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
-    if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= MAX_LAYER_ACROSS:
+    if len(layer_sizes) == 1 and len(set(groups)) > 1 and 1 < max(layer_sizes) <= MAX_LAYER_ACROSS:
         across = max(layer_sizes)
     else:
         across = min(len(groups), MAX_ACROSS, max(MIN_ACROSS, math.ceil(math.sqrt(len(groups)))))
