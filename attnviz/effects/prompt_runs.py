@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, Removal
 from attnviz.effects.controls import random_sets
 from attnviz.effects.head_sites import clean_run
 from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.effects.measures import ids_of
 from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import count_tokens
 from attnviz.effects.prediction import Prediction, removed_name
@@ -21,6 +23,7 @@ from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 
 CONTROLS = 20  # the fewest random sets with which p can be below 0.05
+SAME = "Only {} of {} prompts are different tokens to the model, so that intervals are too narrow."
 LEAST_PROMPTS = 4  # two in each half, so that each mean has an interval
 
 
@@ -114,6 +117,7 @@ def explain_prompts(
             raise AttnvizError(f"{has} has a token to compare with, and {lacks} has none; give it to all or to none")
     model = predictions[0].model
     prompts: list[AnsweredPrompt] = []
+    read: set[tuple[Any, ...]] = set()  # what the model reads in each prompt, and what is explained
     targets: list[LogitParts] = []
     with restore_afterwards(model):
         for place, title, prediction in track(
@@ -136,6 +140,8 @@ def explain_prompts(
                     is_first=int(logits.argmax()) == target.token,
                 )
             )
+            ids = ids_of(prediction.args, prediction.kwargs)
+            read.add((title if ids is None else tuple(ids.flatten().tolist()), target.token, target.versus))
             targets.append(replace(target, parts=tuple(replace(part, keys=None) for part in target.parts)))
         behaviour = Behaviour.of(
             prompts,
@@ -144,6 +150,7 @@ def explain_prompts(
             frozen=targets[0].frozen,
             capped=targets[0].capped,
             silent_layers=targets[0].silent_layers,
+            remarks=() if len(read) == len(prompts) else (SAME.format(len(read), len(prompts)),),
         )
         if not behaviour.leading_heads:
             return behaviour
@@ -153,5 +160,5 @@ def explain_prompts(
             for index in track(behaviour.held_out.tolist(), "removing heads"):
                 held_out.run(predictions[index], targets[index])
         except AttnvizError as error:
-            return replace(behaviour, remarks=(f"Not checked without heads: {error}.",))
+            return replace(behaviour, remarks=(*behaviour.remarks, f"Not checked without heads: {error}."))
         return replace(behaviour, removals=held_out.removals())

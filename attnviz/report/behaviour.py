@@ -155,11 +155,11 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
             for removal in alone
         )
         beyond = [removal.name for removal in alone if removal.check.exceeds_control and removal.check.p <= LEVEL]
-        verdict = f"only {' and '.join(beyond)} more than single heads at random" if beyond else ""
+        verdict = f"only {' and '.join(beyond)} more than other single heads" if beyond else ""
         if len(beyond) == len(alone):
-            verdict = "each more than single heads at random"
+            verdict = "each more than other single heads"
         elif not beyond:
-            verdict = "none more than single heads at random"
+            verdict = "none more than other single heads"
         sentences.append(f"Without each alone it loses {losses}; {verdict}.")
     return sentences
 

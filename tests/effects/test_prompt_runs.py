@@ -95,6 +95,12 @@ def test_state_of_the_model_and_of_the_prompts_is_the_same_afterwards() -> None:
     assert all(torch.equal(*pair) for pair in zip(before, REPEATED, strict=True))
 
 
+def test_prompts_that_are_the_same_to_the_model_are_said(behaviour: Behaviour) -> None:
+    twice = attnviz.why(load_model(), [*REPEATED[:3], REPEATED[0]], controls=0)
+    assert twice.remarks[0].startswith("Only 3 of 4 prompts are different tokens to the model")
+    assert not behaviour.remarks
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "few": ({"inputs": REPEATED[:3]}, "3 prompts are too few for a behaviour, since heads are chosen on one half"),
     "label": ({"inputs": REPEATED, "token": "B"}, "a label of a token needs a tokenizer; give its id"),

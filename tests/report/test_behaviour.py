@@ -72,7 +72,7 @@ def test_sentences_say_how_often_then_who_then_what_is_lost() -> None:
         "of 2 other heads, drawn from the same or the nearest layers, by 0.48 on average and 0.95 at most, without "
         "2.19 (p = 0.048).",
         "Without each alone it loses 0.0: 1.50 ±0.57 (p = 0.048), 1.0: 0.30 ±0.57 (p = 0.71); only 0.0 more than "
-        "single heads at random.",
+        "other single heads.",
     )
 
 
