@@ -83,13 +83,14 @@ class Effect:
 
     @property
     def p(self) -> float:
-        """The share of the controls whose mean change is at least as large, with the effect itself (`rank_p`).
+        """The share of the controls that change as much in the same direction, with the effect itself (`rank_p`).
 
         NaN without controls.
         """
         if not self.controls:
             return math.nan
-        return rank_p(abs(self.mean), np.abs([control.mean for control in self.controls]))
+        direction = -1.0 if self.mean < 0 else 1.0
+        return rank_p(direction * self.mean, direction * np.array([control.mean for control in self.controls]))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

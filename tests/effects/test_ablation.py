@@ -276,8 +276,11 @@ def test_sets_stand_beside_random_sets_whose_effects_are_those_measured_alone() 
     alone = attnviz.ablate(model, texts, "loss", sets=names, controls=0)
     for control in pair.controls:
         assert control.values == pytest.approx(alone[control.name].values, abs=1e-5)
-    larger = sum(abs(alone[name].mean) >= abs(pair.mean) for name in names)
-    assert pair.p == pytest.approx((1 + larger) / (1 + len(names)))
+    single_rows = attnviz.ablate(model, texts, "loss", controls=7).rows
+    assert {row.mean > 0 for row in single_rows} == {True, False}
+    for row in single_rows:
+        as_much = sum(other.mean / row.mean >= 1 for other in single_rows)  # in the same direction, and itself
+        assert row.p == pytest.approx(as_much / len(single_rows))
     assert [len(row.controls) for row in attnviz.ablate(model, texts, "loss", heads=["0.0"], controls=2).rows] == [2]
     assert [len(row.controls) for row in attnviz.ablate(model, texts, "loss", top=2, controls=3).rows] == [3, 3]
 

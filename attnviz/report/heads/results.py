@@ -158,8 +158,8 @@ def _control_remarks(effects: Effects) -> list[str]:
     drawn = many if min(counts) == effects.controls else few if max(counts) < effects.controls else f"{many}, or all"
     chosen = " These heads were chosen by their effect on the same texts, so that p is too small." * effects.greedy
     return [
-        f"Other heads: the change without {drawn}; p is (1 + those that change it as much or more) / (1 + all of "
-        f"them).{chosen}"
+        f"Other heads: the change without {drawn}; p is (1 + those that change it as much, in the same direction) / "
+        f"(1 + all of them).{chosen}"
     ]
 
 
