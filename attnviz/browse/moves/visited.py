@@ -70,7 +70,7 @@ def address_of(screen: Screen, state: State) -> str:
 
     It names the open heads, or else the filter and the order; the cursor's query and key in an open head, or in a lens
     that a token sorts; the token alone in another lens; the lens's direction if it is ``from``; and the colour scale
-    and its limits if they are not the usual ones.
+    and its limits if they are not the usual ones. Of the overview as it is at first, it names the maps.
     """
     from urllib.parse import quote
 
@@ -100,6 +100,7 @@ def address_of(screen: Screen, state: State) -> str:
         parts.append(("scale", view.steps))
     if view.own_scale:
         parts.append(("limits", "head"))
+    parts = parts or [("view", "maps")]
     return "#" + "&".join(f"{name}={quote(value, safe=UNESCAPED).replace('%20', '+')}" for name, value in parts)
 
 

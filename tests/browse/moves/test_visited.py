@@ -35,6 +35,7 @@ screen_of = partial(examples.screen_of, width=120, height=40)
         (["space", "right", "space", "d", "c"], "#heads=0.0,0.1&together=difference&query=q0&key=k0&limits=head"),
         (["o", "r"], "#sort=-entropy"),
         (["o"], "#sort=entropy"),
+        ([], "#view=maps"),
     ],
 )
 def test_place_is_written_as_the_page_does_and_read_back(recording: Recording, keys: list[str], place: str) -> None:
