@@ -18,7 +18,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Panel, Quantity
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Summary, WhyAnswer, origin
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.words.captions import model_name, recording_remarks, report_title
+from attnviz.report.words.captions import count_phrase, model_name, recording_remarks, report_title
 from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.tokens import first_words
 
@@ -87,6 +87,15 @@ def unit_effects_report(
             remarks = (f"The maps of {len(effects.units)} {effects.by} do not fit: -o why.png draws them.", *remarks)
         numbers = FileNumbers(lambda: _rows(effects), lambda: _json(effects, recording.model))
         return HeadList(**fields, remarks=remarks, results=numbers, summary=summary)
+    if not is_screen:  # below a figure stands what a reader needs at once, and the rest in the file's metadata
+        fields["caption"] = " ".join((*sentences, *own_remarks))
+        unit, heads = singular(effects.by), count_phrase(len(effects.heads), "heads")
+        remarks = (
+            *sentences[:2],
+            f"Looks: mean weight of {heads} on an earlier {unit}, without the sink. "
+            f"Loses: nats that a {unit} loses if no later token sees the other.",
+            *recording_remarks(recording),
+        )
     return DrawnReport(
         kind="maps",
         **fields,
@@ -94,7 +103,7 @@ def unit_effects_report(
         panels=share_scales(_panels(effects), options.look),
         across=2,
         summary=summary if is_screen else None,
-        remarks=remarks if is_screen else (*sentences, *remarks),
+        remarks=remarks,
         about={"recording": origin(recording)},
     )
 
