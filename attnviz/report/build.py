@@ -80,6 +80,8 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
     if opens_by_turns:
         options = replace(options, grouping=replace(options.grouping, by=TURNS))
     answer, answering_heads = _strongest_unit(recording, options)
+    way_back = f"Rows and columns are turns; {option('by', TOKENS)} draws single tokens."
+    options = _leaving_space(options, answer, (way_back,) if opens_by_turns else ())
     if not options.grouping.keeps_tokens:
         recording = regroup(recording, options.selection, options.grouping)
     if options.reduce is None:
@@ -100,7 +102,6 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         way_back = f"Rows and columns are {units}; without {option('by', units)} the page has single tokens."
         report = replace(report, remarks=(way_back, *report.remarks))
     if opens_by_turns:
-        way_back = f"Rows and columns are turns; {option('by', TOKENS)} draws single tokens."
         report = replace(report, remarks=(way_back, *report.remarks))
     if options.look.notes is None or isinstance(report, ExactNumbers):
         return report
@@ -110,6 +111,19 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         return report_of_heads(recording, some_options, original)
 
     return with_story(report, recording, options, draw)
+
+
+def _leaving_space(options: ReportOptions, answer: str, remarks: tuple[str, ...]) -> ReportOptions:
+    """Returns the options of a report to which an answer and remarks are added when it is known to fit a screen."""
+    fits = options.medium.fits
+    if fits is None or not (answer or remarks):
+        return options
+
+    def fits_with_them(report: Report) -> bool:
+        whole = replace(report, remarks=(*remarks, *report.remarks))
+        return fits(replace(whole, answer=answer) if isinstance(whole, DrawnReport) else whole)
+
+    return replace(options, medium=replace(options.medium, fits=fits_with_them))
 
 
 def answered_page(

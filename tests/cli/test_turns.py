@@ -146,6 +146,18 @@ def test_a_chat_opens_by_turns_in_a_terminal_unless_its_tokens_are_named(saved: 
         assert "7 answer  " not in shell.run("show", saved, *given), given
 
 
+@pytest.mark.parametrize(("columns", "lines"), [(40, 24), (40, 30), (80, 24), (120, 40)])
+def test_a_chat_fits_its_screen_with_its_answer_and_the_way_to_tokens(
+    saved: str, shell: Streams, monkeypatch: pytest.MonkeyPatch, columns: int, lines: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", str(lines))
+    shown = shell.run("show", saved)
+    assert len(shown.splitlines()) < lines
+    for part in ("7 answer looked most at ", "Rows and columns are turns; --by tokens draws single tokens."):
+        assert part in " ".join(shown.split())
+
+
 def test_sentences_of_a_chat_are_those_that_the_whole_answer_looked_at(saved: str, shell: Streams) -> None:
     assert "7 answer looked " in shell.words("show", saved, "--by", "sentences", "--heads", "1.1")
     values = shell.json("heads", saved, "--by", "sentences")["heads"]

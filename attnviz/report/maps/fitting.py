@@ -125,7 +125,10 @@ def fit_screen(
     else:
         finds_repeats = any(row.first_pattern.name in OF_REPEATS for row in summaries.frame.rows)
         extents = _extents(length, max_cells, finds_repeats)
-    for extent in extents:
+    # On the smallest screens an answer leaves space for its map and the way to more alone.
+    tried = [(extent, False) for extent in extents]
+    tried += [(extent, True) for extent, _ in tried] if summaries.answering_heads else []
+    for extent, is_brief in tried:
         shown_heads = []
         for head in clearest_heads[: extent.heads]:
             queries, keys = head.queries, head.keys
@@ -145,10 +148,11 @@ def fit_screen(
             recording,
             options.look,
             colored_panels,
-            _caption(recording, shown_heads, clearest_heads, summaries),
+            _caption(recording, shown_heads, clearest_heads, summaries, counts_patterns=not is_brief),
             (advice, *map_remarks(colored_panels, options)),
             numbers=extent.numbers,
         )
+        smaller_report = replace(smaller_report, remarks=(advice,)) if is_brief else smaller_report
         for candidate in with_fewer_remarks(smaller_report, options.medium.masked_look):
             if fits(candidate):
                 return candidate
@@ -226,7 +230,12 @@ def _extents_with_last_row(length: int, max_cells: int) -> Iterator[_Extent]:
 
 
 def _caption(
-    recording: Recording, heads: list[ChosenHead], clearest_heads: list[ChosenHead], summaries: HeadSummaries
+    recording: Recording,
+    heads: list[ChosenHead],
+    clearest_heads: list[ChosenHead],
+    summaries: HeadSummaries,
+    *,
+    counts_patterns: bool = True,
 ) -> str:
     """Returns the caption: a summary of all heads, and the heads and tokens that are shown."""
     shown_head, full_head = heads[0], clearest_heads[0]
@@ -243,9 +252,8 @@ def _caption(
             all_queries = count_phrase(_count(full_head.queries), "queries")
             queries = f"the last {_count(shown_head.queries)} of {all_queries}"
         shown_part = f"{selection}: {queries} (rows) over {keys} (columns)"
-    return (
-        f"{count_phrase(len(clearest_heads), 'heads')} of {model_name(recording)}: {summaries.summary}; {shown_part}."
-    )
+    patterns = f": {summaries.summary}" if counts_patterns else ""
+    return f"{count_phrase(len(clearest_heads), 'heads')} of {model_name(recording)}{patterns}; {shown_part}."
 
 
 def _count(span: slice) -> int:
