@@ -128,7 +128,7 @@ def _behaviour(
         for_each(list(names) if isinstance(names, tuple) else names, inputs, name)
         for name, names in (("token", token), ("versus", versus))
     )
-    places = [f"text {number}" for number in range(len(inputs))]
+    places = [f"text {number} of {len(inputs)}" for number in range(1, len(inputs) + 1)]
     readings = readings_of(model, inputs)
     if not readings:
         last, predictions = -1 if position is None else position, []

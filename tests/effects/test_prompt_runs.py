@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 import attnviz
@@ -14,6 +15,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.effects.behaviour import Behaviour, halves
 from attnviz.metrics.measure import margin_of_mean
 from attnviz.models.trained import load_model
+from tests.api.examples import word_tokenizer
 
 START = 256
 NAMES = np.random.default_rng(7).permutation(200)[:40].reshape(8, 5).tolist()
@@ -101,16 +103,37 @@ def test_prompts_that_are_the_same_to_the_model_are_said(behaviour: Behaviour) -
     assert not behaviour.remarks
 
 
+def test_readings_of_prompts_of_unequal_length_name_their_answers() -> None:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=4, n_positions=16)
+    model, tokenizer = transformers.GPT2LMHeadModel(config), word_tokenizer()
+    texts = ["life is", "is short life", "short", "is life is short"]
+    readings = [attnviz.reading(model, tokenizer, text) for text in texts]
+    found = attnviz.why(model, readings, token=["life", "is", "is", "life"], versus="short", controls=3)
+    assert [prompt.title for prompt in found.prompts] == texts
+    assert [prompt.label for prompt in found.prompts] == ["life", "is", "is", "life"]
+    ids = [{"input_ids": torch.tensor([tokenizer(text)["input_ids"]])} for text in texts]
+    same = attnviz.why(model, ids, token=[1, 2, 2, 1], versus=3, controls=3)
+    np.testing.assert_allclose(found.adds, same.adds, atol=1e-6)
+    assert [removal.drawn for removal in found.removals] == [removal.drawn for removal in same.removals]
+    for one, other in zip(found.removals, same.removals, strict=True):
+        np.testing.assert_allclose(one.lost, other.lost, atol=1e-6)
+    with pytest.raises(AttnvizError, match=r"1 of 4 inputs are no readings"):
+        attnviz.why(model, [*readings[:3], ids[0]])
+    with pytest.raises(AttnvizError, match=r"text 2 of 4: .*bird"):
+        attnviz.why(model, readings, token=["life", "bird", "short", "life"])
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "few": ({"inputs": REPEATED[:3]}, "3 prompts are too few for a behaviour, since heads are chosen on one half"),
     "label": ({"inputs": REPEATED, "token": "B"}, "a label of a token needs a tokenizer; give its id"),
     "count": ({"inputs": REPEATED, "token": [1, 2]}, "token has 2 items for 8 texts; give one for each, or one for"),
     "some": (
         {"inputs": REPEATED, "versus": [*OTHERS[:7], None]},
-        "text 0 has a token to compare with, and text 7 has none; give it to all or to none",
+        "text 1 of 8 has a token to compare with, and text 8 of 8 has none; give it to all or to none",
     ),
-    "itself": ({"inputs": REPEATED, "token": ANSWERS, "versus": ANSWERS}, "text 0: '.*' is compared with itself"),
-    "id": ({"inputs": REPEATED, "token": [*ANSWERS[:7], 9999]}, "text 7: no token id 9999; choose 0 to"),
+    "itself": ({"inputs": REPEATED, "token": ANSWERS, "versus": ANSWERS}, "text 1 of 8: '.*' is compared with itself"),
+    "id": ({"inputs": REPEATED, "token": [*ANSWERS[:7], 9999]}, "text 8 of 8: no token id 9999; choose 0 to"),
 }
 
 
