@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -114,11 +114,10 @@ class FrozenRun:
         end = output if output.requires_grad else mode.tanh_input
         if end is None or end.shape != output.shape:
             self._refuse_logits()
-        assert end is not None
         with torch.enable_grad():
             return self.finder.at_position(end)
 
-    def _refuse_logits(self) -> None:
+    def _refuse_logits(self) -> NoReturn:
         # the largest part, if gradients were followed; else what stopped them
         dependent = [each for each in self.mode.constants if each.adds is not None and each.depends_on_input]
         places = [each.place for each in sorted(dependent, key=lambda each: -abs(self.part_of(each).adds))]
