@@ -120,15 +120,36 @@ def test_shared_keys_of_a_model_are_those_of_the_last_layer_of_their_kind() -> N
     assert recording.remarks == ("Layer 2 reads the keys of layer 0.", "Layer 3 reads the keys of layer 1.")
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_keys_that_an_indexer_of_a_model_chooses_are_those_seen(implementation: str) -> None:
+def model_with_indexer(implementation: str) -> Any:
     torch.manual_seed(0)
     settings = {"index_topk": CHOSEN, "index_n_heads": 2, "index_head_dim": 8, "first_k_dense_replace": 2}
     config = transformers.DeepseekV32Config(**SMALL | LATENT | settings | {"num_key_value_heads": 4})
     config._attn_implementation = implementation
     model: Any = transformers.DeepseekV32Model(config)
-    model.eval()
+    return model.eval()
+
+
+@torch.no_grad()
+def test_steps_whose_own_key_is_not_chosen_are_joined_to_one_text() -> None:
+    model, ids = model_with_indexer("eager"), torch.arange(3, 3 + TOKENS)[None]
+    rows: list[Any] = []
+    with attnviz.record(model) as recording:
+        cache = None
+        for token in range(TOKENS):
+            output = model(input_ids=ids[:, token : token + 1], past_key_values=cache, output_attentions=True)
+            cache = output.past_key_values
+            rows.append([functional.pad(weights[0], (0, TOKENS - token - 1)) for weights in output.attentions])
+    assert len(recording.maps) == 2
+    for maps, expected in zip(recording.maps, zip(*rows, strict=True), strict=True):
+        assert isinstance(maps, DenseMaps)
+        assert not maps.visible.diagonal(axis1=-2, axis2=-1).all()
+        np.testing.assert_allclose(np.nan_to_num(maps.weights), torch.cat(expected, dim=1), atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_keys_that_an_indexer_of_a_model_chooses_are_those_seen(implementation: str) -> None:
+    model = model_with_indexer(implementation)
     chosen: list[Tensor] = []
     for layer in model.layers:
         layer.self_attn.indexer.register_forward_hook(lambda _module, _inputs, output: chosen.append(output))

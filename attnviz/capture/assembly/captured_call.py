@@ -140,6 +140,8 @@ class CapturedCall:
         """
         _, _, queries, keys = self.shape
         last_keys = [int(np.flatnonzero(self.seen_keys(item))[-1]) for item in range(len(self.fields))]
+        if self.selects and self.marks is not None:  # a top-k may choose none of the last; unused ones are all 0
+            last_keys.append(int(np.flatnonzero(self.marks.numbers.any(axis=(0, 1, 3)))[-1]))
         return max(*last_keys, min(queries, keys) - 1) + 1
 
     @property
