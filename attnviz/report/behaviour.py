@@ -72,11 +72,11 @@ def behaviour_sentences(behaviour: Behaviour) -> tuple[str, ...]:
     successes, firsts = sum(prompt.succeeds for prompt in prompts), sum(prompt.is_first for prompt in prompts)
     logits = np.array([prompt.logit for prompt in prompts])
     mean = f"{logits.mean():.2f} ±{margin_of_mean(logits):.2f}"
-    predicts = f"{behaviour.model} predicts the answer in {firsts} of {len(prompts)} prompts; its logit is {mean}"
+    predicts = f"In {firsts} of {len(prompts)} prompts {behaviour.model} predicts the answer; its logit is {mean}"
     if behaviour.is_contrast:
         predicts = (
-            f"{behaviour.model} prefers the answer to the other token in {successes} of {len(prompts)} prompts, and "
-            f"predicts it in {firsts}; their logits differ by {mean}"
+            f"In {successes} of {len(prompts)} prompts {behaviour.model} prefers the answer to the other token, and in "
+            f"{firsts} it predicts it; their logits differ by {mean}"
         )
     sums = sorted(_kind_sums(behaviour).items(), key=lambda item: -abs(item[1].mean()))
     adding = ", ".join(f"{KIND_WORDS.get(kind, 'not attributed')} {amounts.mean():+.2f}" for kind, amounts in sums)

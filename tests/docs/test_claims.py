@@ -163,7 +163,7 @@ def test_a_head_has_the_number_that_a_page_says(
         ("course", "explain", r"\n     is  0\.2772 0\.3942 0\.3286\n"),
         ("course", "explain", r"\n     is  0\.4129 0\.5871      ·\n"),  # 0.2772 / (0.2772 + 0.3942)
         ("course", "explain", r"C of “short”, feature 0 = 0\.3707 × −0\.0002 \+ 0\.3035"),
-        ("why", "why", r"prefers the answer to the other token in 40 of 40 prompts"),
+        ("why", "why", r"In 40 of 40 prompts gemma3-270m prefers the answer to the other"),
         ("why", "why", r"\n11\.3 +\+5\.\d+ .* 20/20 +\+2\.9\d? .* 2\.1\d? +0\.048\n"),
         ("why", "why", r"\n12\.1 +\+1\.\d+ .* 8/20\n"),
         ("why", "why", r"average and 2\.1\d? at most, without 13\.3 \(p = 0\.048\)"),

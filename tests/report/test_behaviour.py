@@ -62,8 +62,8 @@ CARRIED = behaviour(
 
 def test_sentences_say_how_often_then_who_then_what_is_lost() -> None:
     assert behaviour_sentences(CARRIED) == (
-        "a model prefers the answer to the other token in 4 of 6 prompts, and predicts it in 2; their logits differ by "
-        f"{np.mean(LOGITS):.2f} ±{1.96 * np.std(LOGITS, ddof=1) / 6**0.5:.2f} (mean, 95 % interval).",
+        "In 4 of 6 prompts a model prefers the answer to the other token, and in 2 it predicts it; their logits differ "
+        f"by {np.mean(LOGITS):.2f} ±{1.96 * np.std(LOGITS, ddof=1) / 6**0.5:.2f} (mean, 95 % interval).",
         f"Heads 0.0 and 1.0 add most on 3 prompts ({mean_of('0.0', CHOSEN_ON)}, {mean_of('1.0', CHOSEN_ON)}); on the "
         f"other 3, of which all that follows is said, {mean_of('0.0')}, {mean_of('1.0')} of {total_of_held_out():.2f}.",
         f"These {total_of_held_out():.2f} are the sum of heads {heads_of_held_out():+.2f}, MLPs -0.50, the embedding "
@@ -181,7 +181,7 @@ def test_without_a_head_that_adds_nothing_is_removed() -> None:
     parts = [[replace(part, adds=-1.0) if part.kind == "head" else part for part in each] for each in PARTS]
     found = Behaviour.of([replace(prompt, versus_label="") for prompt in PROMPTS], parts, model="a model")
     sentences = behaviour_sentences(found)
-    assert sentences[0].startswith("a model predicts the answer in 2 of 6 prompts; its logit is ")
+    assert sentences[0].startswith("In 2 of 6 prompts a model predicts the answer; its logit is ")
     assert sentences[1] == "No head adds to it on average over the 3 prompts on which heads are chosen."
     report = behaviour_report(found, options_for_medium(ReportOptions(), ".txt"))
     assert isinstance(report, HeadList)
