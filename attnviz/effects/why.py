@@ -161,9 +161,14 @@ class Why:
         return self._key_sums(is_context=True)
 
     @property
+    def placed(self) -> float:
+        """What all tokens add through heads."""
+        return float(self.sources.sum() + self.context_sources.sum())
+
+    @property
     def unplaced(self) -> float:
         """What heads add that belongs to no token: a sink without a token, or a head whose keys are unknown."""
-        return self.sums.get("head", 0.0) - float(self.sources.sum() + self.context_sources.sum())
+        return self.sums.get("head", 0.0) - self.placed
 
     @cached_property
     def is_sink(self) -> BoolArray:

@@ -356,7 +356,8 @@ def _mostly_from(why: Why, part: LogitPart) -> str:
 def source_panels(why: Why) -> list[Panel]:
     """Returns panels of one row with what each token adds: over the text, or over the pictures or the sound if any.
 
-    Sinks have no shade. Of a long text only the parts around the largest sources are drawn.
+    Sinks have no shade. Of a long text only the parts around the largest sources are drawn. A picture or a sound says
+    what it adds and, where the text is not drawn, what that adds.
     """
     axes = [(why.tokens, why.sources, why.is_sink)]
     if why.context_tokens is not None:
@@ -366,7 +367,8 @@ def source_panels(why: Why) -> list[Panel]:
         visible = ~is_sink
         for image in tokens.image_indices:
             over_image = with_places_in(tokens, image)
-            share = f": {sums[over_image.medium >= 0].sum():+.2f} of {why.target.logit:.2f}"
+            on_image = float(sums[over_image.medium >= 0].sum())
+            share = f": {on_image:+.2f} of {why.target.logit:.2f}; other tokens {why.placed - on_image:+.2f}"
             panels.append(
                 _panel(why, over_image, sums, visible & (over_image.medium >= 0), slice(0, len(tokens)), share)
             )
@@ -378,7 +380,10 @@ def source_panels(why: Why) -> list[Panel]:
             spans = [
                 span for span, _ in text_excerpts(np.abs(sums * visible)[:count], slice(0, count), MAX_SHADED_KEYS)
             ]
-        panels += [_panel(why, tokens, sums, visible, span) for span in spans]
+        share = ""
+        if not isinstance(tokens.canvas, Text):
+            share = f": {sums.sum():+.2f} of {why.target.logit:.2f}; the text {why.placed - float(sums.sum()):+.2f}"
+        panels += [_panel(why, tokens, sums, visible, span, share) for span in spans]
     is_text = [isinstance(panel.columns.canvas, Text) for panel in panels]
     return panels if all(is_text) else [panel for panel, text in zip(panels, is_text, strict=True) if not text]
 

@@ -15,9 +15,10 @@ from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList
-from attnviz.report.why import why_remarks, why_report, why_sentences
+from attnviz.report.why import source_panels, why_remarks, why_report, why_sentences
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
+from tests.report.image_examples import tokens_of_image
 
 TEXT = "a mat on the"
 
@@ -203,3 +204,11 @@ def test_a_long_text_is_shaded_around_its_sources() -> None:
     report = why_report(replace(WHY, tokens=Tokens.numbered(count), target=target, checks=()), options(".txt"))
     assert isinstance(report, DrawnReport)
     assert [panel.columns.labels[8] for panel in report.panels] == ["300", "20"]
+
+
+def test_a_picture_says_what_it_adds_and_what_the_tokens_beside_it_add() -> None:
+    part = head(0, 0, 1.5, 1, 2, 0, 0, 0, -0.5)  # [CLS], then six patches
+    target = replace(WHY.target, parts=(part,), logit=4.0, key_labels=())
+    over = replace(WHY, tokens=tokens_of_image(), target=target, checks=())
+    [panel] = source_panels(over)
+    assert panel.title == "adds to “mat” through all heads: +2.50 of 4.00; other tokens +1.50"
