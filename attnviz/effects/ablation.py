@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.progress import track
-from attnviz.capture.model_calls import arguments_of
+from attnviz.capture.model_calls import arguments_of, logits_of_last
 from attnviz.effects.controls import random_sets
-from attnviz.effects.effect_table import Effect, Effects
+from attnviz.effects.effect_table import ANSWERED, Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run
 from attnviz.effects.measures import default_metric, find_measure, ids_of, token_mask
 from attnviz.effects.module_calls import Key, restore_afterwards
@@ -155,7 +155,7 @@ class Ablation:
         with restore_afterwards(self.model):
             means = None
             if self.replace_by == "mean" and len(texts) > 1:
-                means = mean_rows(self._intact(text) for text in track(texts, "averaging the heads' outputs"))
+                means = mean_rows(self._outputs_of_heads(text) for text in track(texts, "averaging heads"))
             runs = _Runs(self, texts, means)
             sets = None if self.top is None else _greedy_sets(runs, self.top)
             results = [self._result(run, metric, sets) for run, metric in runs]
@@ -184,9 +184,10 @@ class Ablation:
     def _count_of_controls(self) -> int:
         return CONTROLS if self.controls is None else self.controls
 
-    def _intact(self, text: AblatedText) -> tuple[CleanRun, Tensor | None]:
+    def _outputs_of_heads(self, text: AblatedText) -> tuple[CleanRun, Tensor | None]:
         """Runs the model on a text with all heads; returns the run, and the mask of its tokens if some are padding."""
         args, kwargs = arguments_of(text.inputs)
+        kwargs = kwargs | logits_of_last(self.model, 1)  # since nothing reads them
         return clean_run(self.model, args, kwargs, self.attention, self.module), token_mask(kwargs)
 
     def run(self, text: AblatedText, means: Mapping[Key, Tensor] | None = None) -> tuple[TextRun, str]:
@@ -196,18 +197,22 @@ class Ablation:
         all texts; ``None`` if this is the only one.
         """
         args, kwargs = arguments_of(text.inputs)
-        intact_run, is_token = self._intact(text)
-        metric = self.metric
+        ids, is_token, positions, metric = ids_of(args, kwargs), token_mask(kwargs), text.positions, self.metric
+        if text.token is not None and metric in (None, *ANSWERED) and ids is not None and is_token is None:
+            last_logits = logits_of_last(self.model, 1)  # a large vocabulary takes more time than all layers
+            if last_logits and positions.indices(ids.shape[1])[1] == ids.shape[1]:
+                kwargs, positions = kwargs | last_logits, slice(None)
+        intact_run = clean_run(self.model, args, kwargs, self.attention, self.module)
         if metric is None:
-            metric = "logit" if text.token is not None else default_metric(intact_run.output, ids_of(args, kwargs))
+            metric = "logit" if text.token is not None else default_metric(intact_run.output, ids)
         by: Literal["zero"] | Mapping[Key, Tensor] | CleanRun = "zero"
         if text.corrupt is not None:
-            by = clean_run(self.model, *arguments_of(text.corrupt), self.attention, self.module)
+            by, _ = self._outputs_of_heads(AblatedText(text.corrupt))
         elif self.replace_by == "mean":
             by = mean_rows([(intact_run, is_token)]) if means is None else means
         measure = find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
         run = TextRun(
-            self.model, args, kwargs, intact_run, measure, text.positions, by, token=text.token, versus=text.versus
+            self.model, args, kwargs, intact_run, measure, positions, by, token=text.token, versus=text.versus
         )
         return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 

@@ -255,7 +255,9 @@ def test_each_text_may_have_its_own_answer_foil_and_corrupt_text() -> None:
     effects = attnviz.ablate(model, texts, token=tokens, versus=foils, replace_by=corrupt, **options)
     for index, text in enumerate(texts):
         with torch.no_grad():
-            last = first_tensor(model(text))[0, -1]
+            logits = first_tensor(model(text))[0]
+        last, earlier = logits[-1], attnviz.ablate(model, text, token=3, heads=["1.2"], positions=slice(0, 2))
+        assert earlier.baseline == pytest.approx(float(logits[1, 3]), abs=1e-5)
         alone = [
             attnviz.ablate(model, text, token=token, replace_by=corrupt[index], **options)
             for token in (tokens[index], foils[index])
