@@ -72,7 +72,11 @@ class AttnvizError(ValueError):
         return _in_words(self.parts, name_option)
 
     def at(self, place: str) -> "AttnvizError":
-        """Returns the refusal with the place of what was given before it, such as a file and its line."""
+        """Returns the same refusal behind the place of what was given.
+
+        Args:
+            place: the place, such as a file and its line.
+        """
         return AttnvizError(f"{place}: {_in_words(self.parts, option)}")
 
 
