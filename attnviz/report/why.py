@@ -319,7 +319,7 @@ def _sum_chart(why: Why) -> Summary:
 
 
 def _loss_chart(why: Why) -> Summary:
-    """Returns what is lost without the checked parts, and in a row below each what is lost without its controls."""
+    """Returns what is lost without the checked parts, and in a row below each, with a dot a draw, without controls."""
     rows: list[tuple[str, str, float | None, str, tuple[float, ...]]] = []
     largest = max(float(np.abs([check.lost, *check.controls]).max()) for check in why.checks) or 1.0
     for check in why.checks:
@@ -329,7 +329,7 @@ def _loss_chart(why: Why) -> Summary:
         rows.append((name, nats(check.lost), check.lost / largest, "", ()))
         if len(check.controls):
             others, losses, draws = controls_of(check)
-            rows.append((others, losses, None, draws, tuple((check.controls / largest).tolist())))
+            rows.append((others, losses, None, draws.rpartition(", ")[2], tuple((check.controls / largest).tolist())))
     names, losses_of_rows, bars, notes, dots = zip(*rows, strict=True)
     table = listed(
         Column("removed", names, align="<"), Column("nats", losses_of_rows, bars), Column("control", notes, align="<")

@@ -17,7 +17,7 @@ LEGEND_SIZE = WORD_SIZE / TITLE_SIZE  # font size of the scale's numbers, relati
 GAP = 1.2  # between the parts of an answer, in lines of tokens
 ROW_LINES = 1.55  # height of a row of a table, in font sizes
 CELL_GAP = 0.9  # between the columns of a table, in font sizes
-LEAST_BAR, LARGEST_BAR = 7.0, 16.0  # space for the bars of a table, in font sizes
+LEAST_BAR, LARGEST_BAR = 6.0, 16.0  # space for the bars of a table, in font sizes
 BAR_HEIGHT, DOT_POINTS = 0.68, 6.0  # of a bar, in rows, and of a dot where tokens have 14 points
 DOT_LENGTH = 0.002  # inches to the right and up, since a line without length, or on one pixel's line, is not drawn
 DOT_OPACITY = 0.6  # so that dots at one place are seen
@@ -30,7 +30,7 @@ ContentOf = Callable[[DrawnReport, float, PageSize, Ruler], Content]
 def answer_content(body_of: ContentOf, picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
     """Returns the first sentences, below them what ``body_of`` lays out, and below that routes and tables.
 
-    Routes and tables stand side by side where the width allows it.
+    Routes and tables stand side by side, in a journal only where the width allows it.
     """
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
     gap, scale = GAP * line_height, picture.panels[0].scale
@@ -53,7 +53,8 @@ def answer_content(body_of: ContentOf, picture: DrawnReport, points: float, area
     else:
         routes = graph_content(graph, scale, points, area.width - table_width - gap, ruler)
         columns = [[routes], tables(area.width - routes.width - gap)]
-    if sum(_column_width(column) for column in columns) + gap * (len(columns) - 1) > area.width:
+    is_wide = sum(_column_width(column) for column in columns) + gap * (len(columns) - 1) > area.width
+    if is_wide and area.is_column:  # other pages take smaller letters
         below = [] if graph is None else [graph_content(graph, scale, points, area.width, ruler)]
         columns = [[*tables(area.width), *below]]
 
