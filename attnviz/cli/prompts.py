@@ -58,7 +58,7 @@ def read_prompts(path: Path, columns: Sequence[str] = ()) -> list[BatchPrompt]:
             "number"
         )
     if unread:
-        reason = "; attnviz why reads them" if not columns and unread.keys() <= set(ANSWER_COLUMNS) else ""
+        reason = "; attnviz why and ablate read them" if not columns and unread.keys() <= set(ANSWER_COLUMNS) else ""
         remark(f"not read from {str(path)!r}: the column{'s' * (len(unread) > 1)} {', '.join(unread)}{reason}")
     return prompts
 
