@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, choices, or_list
+from attnviz.base.reading import open_file
 from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
 from attnviz.metrics.head_filter import NAME
 from attnviz.metrics.measure import RANGES, ROUNDING, Need
@@ -122,8 +123,9 @@ def _digest_of_code(function: Callable[..., Any]) -> str:
     """Returns a digest of the file of a function, since it may call others there; without a file, of its own code."""
     code: Any = getattr(inspect.unwrap(function), "__code__", None)
     try:
-        source = Path(code.co_filename).read_bytes()
-    except (AttributeError, OSError):  # a callable object, or typed into an interpreter
+        with open_file(Path(code.co_filename)) as file:
+            source = file.read()
+    except (AttributeError, AttnvizError):  # a callable object, or typed into an interpreter
         source = b"" if code is None else marshal.dumps(code)
     return hashlib.blake2b(source, digest_size=16).hexdigest()
 

@@ -13,7 +13,7 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
 RECORDINGS = [
-    Recording(maps=(random_maps(Tokens.numbered(5), heads=2, seed=seed, causal=True),), model="a test")
+    Recording(maps=(random_maps(Tokens.numbered(40), heads=2, seed=seed, causal=True),), model="a test")
     for seed in (1, 2)
 ]
 

@@ -107,7 +107,7 @@ SHOWN = (
         (
             "head 0.2",
             "previous token 1.00",
-            "72 heads of .*: 3 previous token, 1 next token",
+            r"72 heads of .*: 3 previous token \(2 beside a sink\), 1 next token",
             "head 1.8",
             r"sinks on \[CLS\]",
         ),

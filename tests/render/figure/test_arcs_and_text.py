@@ -156,7 +156,7 @@ def test_refuses_more_than_arcs_can_show() -> None:
 
 
 def test_given_limits_and_heads_own_limits_are_taken_and_said() -> None:
-    recording = recorded(2, words(3), words(4))
+    recording = recorded(2, words(3), words(100))
     given = report_of(recording, limits="0.1:0.5").panels
     assert {(panel.scale.low, panel.scale.high) for panel in given} == {(0.1, 0.5)}
     own = report_of(recording, limits="head")
