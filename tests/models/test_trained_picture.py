@@ -113,7 +113,7 @@ def test_another_picture_is_read(tmp_path: Path) -> None:
     with Pillow.open(sample_picture()) as picture:
         picture.rotate(180).save(tmp_path / "turned.png")
     recording = record(image=tmp_path / "turned.png")
-    assert recording.maps[0].key_tokens.media[1].title == "turned.png"  # type: ignore[union-attr]
+    assert recording.maps[0].key_tokens.media[1].title == "turned.png"
     assert not any("No picture was given" in remark for remark in recording.remarks)
     assert any("No picture was given" in remark for remark in record().remarks)
 

@@ -314,7 +314,7 @@ def test_two_pictures_are_tiles_of_the_tower(llava: Path, photo: Path, tmp_path:
     other = tmp_path / "other.png"
     Pillow.new("RGB", (70, 70), "white").save(other)
     first, second, *_ = recorded(llava, photo, other, attention="picture").maps
-    assert [maps.key_tokens.canvas.title for maps in (first, second)] == ["drawn.png", "other.png"]  # type: ignore[union-attr]
+    assert [maps.key_tokens.canvas.title for maps in (first, second)] == ["drawn.png", "other.png"]
     assert second.key_tokens.places[-1].tolist() == [56, 56, 70, 70]
     assert (first.item, second.item) == (0, 1)
 
