@@ -111,9 +111,7 @@ class DataFlow:
     ) -> None:
         self.running_module = running_module
         self.findings: list[Use | WeightsCandidate] = []  # uses, and candidates that no product used
-        self.constants = {
-            id(tensor) for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
-        }
+        self.constants = {id(tensor): tensor for module in modules for tensor in _constants_of(module)}
         self.references: dict[int, _NodeReference] = {}  # by the id of the tensor
         self.allocations: dict[int, ref[Tensor]] = {}  # new inference tensors, by their memory
         self.sweep_size = MIN_SWEEP_SIZE  # dead references are swept when there are more references than this
@@ -351,8 +349,8 @@ class DataFlow:
     def node(self, tensor: Tensor) -> Node:
         """Returns the node of a tensor; creates it if no observed function computed the tensor.
 
-        Parameters and buffers of the model get the node of a constant. A tensor that shares memory with an unused
-        softmax result is a view of it. Any other tensor is an input.
+        Parameters and other tensors of the model's own get the node of a constant. A tensor that shares memory with an
+        unused softmax result is a view of it. Any other tensor is an input.
         """
         reference = self.references.get(id(tensor))
         if reference is not None and reference() is tensor:
@@ -397,6 +395,13 @@ class DataFlow:
     def _forget(self, reference: ref[Tensor]) -> None:
         if isinstance(reference, _NodeReference) and self.references.get(reference.key) is reference:
             del self.references[reference.key]
+
+
+def _constants_of(module: nn.Module) -> list[Tensor]:
+    """Returns a module's parameters and buffers, and whatever else a module without parts holds, such as scales."""
+    # Beside its parts, a module may hold keys of an earlier pass.
+    held = (module._parameters, module._buffers) if module._modules else vars(module).values()
+    return tensors_in([list(value.values()) if isinstance(value, dict) else value for value in held])
 
 
 def _lineage_of_result(call: TorchCall, lineage: Lineage) -> Lineage:

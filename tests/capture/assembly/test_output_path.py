@@ -124,10 +124,29 @@ OWN_GATES: dict[str, Change] = {  # their linear map is not the output projectio
 }
 
 
+class Dequantized(nn.Module):
+    """A linear map by whole numbers and a scale, which are neither parameters nor buffers, as in HQQ."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight, self.bias = linear.weight.detach(), linear.bias
+        self.scale = weight.abs().amax(1, keepdim=True) / 60
+        self.meta = {"levels": (weight / self.scale).round() + 64, "zero": torch.tensor(64.0)}
+
+    @property
+    def weight(self) -> Tensor:
+        return (self.meta["levels"] - self.meta["zero"]) * self.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+
 class Layer(nn.Module):
     """A language model of one layer with a change between attention and projection, and norms around if asked for."""
 
-    def __init__(self, change: Change, sandwich: bool = False, value_residual: bool = False) -> None:
+    def __init__(
+        self, change: Change, sandwich: bool = False, value_residual: bool = False, dequantized: bool = False
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.embedding, self.unembedding = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
@@ -136,6 +155,9 @@ class Layer(nn.Module):
         self.norm, self.before, self.after = nn.Parameter(torch.rand(SIZE) + 0.5), nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
         self.change, self.sandwich, self.value_residual = change, sandwich, value_residual
         self.seen: Any = SimpleNamespace()
+        for name, module in list(self.named_children()) if dequantized else ():
+            if isinstance(module, nn.Linear):
+                setattr(self, name, Dequantized(module))
 
     def forward(self, ids: Tensor) -> Tensor:
         embedded = self.embedding(ids)
@@ -165,7 +187,12 @@ class Layer(nn.Module):
 
 
 IDS = torch.tensor([[1, 5, 3, 9, 3, 5, 2]])
-SURROUNDINGS = {"": {}, "sandwich norms": {"sandwich": True}, "value residual": {"value_residual": True}}
+SURROUNDINGS = {
+    "": {},
+    "sandwich norms": {"sandwich": True},
+    "value residual": {"value_residual": True},
+    "dequantized weights": {"dequantized": True},
+}
 CASES = [(name, "") for name in LINEAR] + [("gate of a channel", name) for name in SURROUNDINGS if name]
 
 
