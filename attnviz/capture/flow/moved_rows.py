@@ -22,9 +22,9 @@ MOVING = {
     "view", "reshape", "permute", "transpose", "flatten", "unflatten", "squeeze", "unsqueeze", "roll", "contiguous",
     "clone", "chunk", "unbind", "split", "tensor_split", "__getitem__", "narrow", "select", "movedim", "moveaxis",
     "swapaxes", "swapdims", "expand", "flip", "cat", "concat", "concatenate", "stack", "unfold", "index_select",
-    "tile", "repeat", "adjoint",
+    "tile", "repeat", "adjoint", "__get__",
 }  # fmt: skip  # functions that move elements
-MOVING_GATHERED = MOVING | {"__get__", "t", "view_as", "reshape_as", "expand_as", "repeat_interleave"}
+MOVING_GATHERED = MOVING | {"t", "view_as", "reshape_as", "expand_as", "repeat_interleave"}
 KEEPING = {
     "add", "sub", "mul", "div", "true_divide", "rsub", "neg", "__add__", "__radd__", "__mul__", "__rmul__", "__sub__",
     "__truediv__", "__iadd__", "__imul__", "add_", "mul_", "layer_norm", "rms_norm", "batch_norm", "dropout", "gelu",
@@ -161,7 +161,7 @@ class TokenPlaces(_NumberedElements[Origin]):
                 padded_numbers = functional.pad(origins[0].numbers, padding, value=UNKNOWN)
                 self._keep(result, origins[0]._replace(numbers=padded_numbers))
             elif len(origins) == len(tensors_in(args[:1])):
-                results = [result] if isinstance(result, Tensor) else result
+                results = tensors_in(result if isinstance(result, SEQUENCES) else (result,))  # none of a shape
                 for tensor, numbers in zip(results, self._moved_numbers(call), strict=True):
                     self._keep(tensor, origins[0]._replace(numbers=numbers))
             elif name in JOINING and result.dim() >= TOKEN_AXES:  # constant tokens, such as [CLS], are joined to others

@@ -39,6 +39,7 @@ class WindowedAttention(nn.Module):
     """Attention of tokens within their window, by hand or by the kernel; alike tokens tell nothing of their place."""
 
     num_heads = HEADS
+    transposed = staticmethod(lambda keys: keys.transpose(-1, -2))
     visible: Tensor | None = None  # which cells of a window each head sees, ``(heads, tokens, tokens)``; none for all
 
     def __init__(self, shift: int, by_hand: bool) -> None:
@@ -52,7 +53,7 @@ class WindowedAttention(nn.Module):
             for part in self.project(windowed(grid, self.shift)).chunk(3, dim=-1)
         )
         if self.by_hand:
-            mixed = (queries @ keys.transpose(-1, -2)).softmax(-1) @ values
+            mixed = (queries @ self.transposed(keys)).softmax(-1) @ values
         else:
             mixed = functional.scaled_dot_product_attention(queries, keys, values, self.visible)
         moved: Tensor = x + mixed.mean()
@@ -111,10 +112,13 @@ def test_windows_of_a_second_pass_are_joined_after_attention_without_windows() -
         np.testing.assert_array_equal(maps.weights, other.weights)
 
 
-@pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize("way", ["transpose", "mT", "kernel"])
 @pytest.mark.parametrize("alike", [True, False])
 @torch.no_grad()
-def test_windows_stand_at_their_places_in_the_whole_map(by_hand: bool, alike: bool) -> None:
+def test_windows_stand_at_their_places_in_the_whole_map(way: str, alike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "mT":
+        monkeypatch.setattr(WindowedAttention, "transposed", staticmethod(lambda keys: keys.mT))
+    by_hand = way != "kernel"
     model, pixels = Embedded(by_hand), torch.randn(2, SIDE**2, 3)
     pixels = pixels[:, :1].expand_as(pixels) if alike else pixels
     bare = model(pixels)
