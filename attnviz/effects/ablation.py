@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.progress import track
 from attnviz.capture.model_calls import arguments_of, logits_of_last
-from attnviz.effects.controls import random_sets
+from attnviz.effects.controls import CONTROLS, random_sets
 from attnviz.effects.effect_table import ANSWERED, Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run
 from attnviz.effects.measures import default_metric, find_measure, ids_of, token_mask
@@ -23,7 +23,6 @@ from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
 from attnviz.text.selection import AttentionPart, Selection, refuse_missing, refuse_unknown_part
 
-CONTROLS = 20  # random sets beside each named one: fewer cannot be exceeded with p below 0.05
 MAX_PAIRS = 2000
 Metric = str | Callable[[Any], float]
 

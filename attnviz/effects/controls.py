@@ -11,6 +11,7 @@ from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 
 LEVEL = 0.05  # an effect is beyond its controls if p is at most this
+CONTROLS = 20  # random sets beside each chosen one: fewer cannot be exceeded with p below `LEVEL`
 SEED = 0  # of the draws, so that the same set has the same controls
 TRIES = 10  # draws for each set that is wanted, since draws repeat
 

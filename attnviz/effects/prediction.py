@@ -23,7 +23,7 @@ from attnviz.effects.frozen_run import FrozenRun
 from attnviz.effects.head_sites import CleanRun, named_sites
 from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.effects.measures import logits_in
+from attnviz.effects.measures import MeasuredRun, logits_in
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced, restore_afterwards
 from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, count_tokens, logits_at, observed_run
 from attnviz.effects.route_search import find_routes
@@ -143,6 +143,18 @@ class Prediction:
         row = logits_at(logits, target.position, count_tokens(self.args, self.kwargs))
         return self.measured(row, target.token)
 
+    def text_run(
+        self, clean: CleanRun, kwargs: dict[str, Any], target: LogitParts, intact: float, resumes: bool | None = None
+    ) -> TextRun:
+        """Returns runs without sets of heads, which measure how far the prediction falls below ``intact``."""
+        if len(clean.sites[0].matrix) > MAX_RUN_TOKENS // 2:
+            resumes = False  # of long texts one set at a time
+
+        def lost(run: MeasuredRun) -> float:
+            return intact - self.measured_in(run.output, target)
+
+        return TextRun(self.model, self.args, kwargs, clean, lost, slice(None), resumes=resumes)
+
 
 def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: Why, controls: int) -> Why:
     """Returns the answer with its checks; a remark says what could not be checked, and why."""
@@ -160,16 +172,7 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
         except AttnvizError as error:
             remarks.append(f"Not checked without heads: {error}.")
         else:
-            text_run = TextRun(
-                prediction.model,
-                prediction.args,
-                dict(prediction.kwargs),
-                clean,
-                measure=lambda measured: lost(measured.output),
-                positions=slice(None),
-                by="zero",
-                resumes=None if finder.tokens <= MAX_RUN_TOKENS // 2 else False,  # of long texts one at a time
-            )
+            text_run = prediction.text_run(clean, dict(prediction.kwargs), why.target, intact)
             names = {removed_name(part, clean): part.name for part in why.target.heads}
             leading = {part.name for part in why.leading_heads}
             heads = tuple(sorted(name for name, label in names.items() if label in leading))

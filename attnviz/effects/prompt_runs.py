@@ -1,7 +1,7 @@
 """Explains a behaviour: runs a model on many prompts, chooses heads on one half, and removes them on the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -11,80 +11,60 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.capture.model_calls import logits_of_last
 from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, Removal
-from attnviz.effects.controls import random_sets
+from attnviz.effects.controls import CONTROLS, random_sets
 from attnviz.effects.head_sites import clean_run
-from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.effects.logit_parts import LogitParts
 from attnviz.effects.measures import ids_of
 from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import count_tokens
 from attnviz.effects.prediction import Prediction, removed_name
-from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 
-CONTROLS = 20  # the fewest random sets with which p can be below 0.05
 SAME = "Only {} of {} prompts are different tokens to the model, so that intervals are too narrow."
 LEAST_PROMPTS = 4  # two in each half, so that each mean has an interval
 
 
-@dataclass(eq=False)
-class _HeldOutRuns:
-    """The losses on the held-out prompts: of the leading heads together, of each alone, and of their controls."""
-
-    leading: tuple[LogitPart, ...]
-    heads: tuple[LogitPart, ...]  # of the model
-    controls: int
-    labels: dict[HeadName, str] = field(default_factory=dict)  # of the heads
-    tested: list[tuple[HeadSet, list[HeadSet]]] = field(default_factory=list)  # with the controls of each
-    losses: list[dict[HeadSet, float]] = field(default_factory=list)  # of each prompt
+def _removals(
+    behaviour: Behaviour, predictions: Sequence[Prediction], targets: Sequence[LogitParts], controls: int
+) -> tuple[Removal, ...]:
+    """Returns what the held-out prompts lose without the leading heads together, then without each of several alone."""
+    parts = [part for part in behaviour.parts if part.kind == "head"]
+    labels: dict[HeadName, str] = {}
+    tested: list[tuple[HeadSet, list[HeadSet]]] = []  # with the controls of each; the first prompt decides which
+    losses: list[dict[HeadSet, float]] = []  # of each prompt
     resumes: bool | None = None  # as of a `TextRun`; it is checked on the first prompt
-
-    def run(self, prediction: Prediction, target: LogitParts) -> None:
-        """Runs the model on one prompt without each set; the first prompt decides which sets these are."""
+    for index in track(behaviour.held_out.tolist(), "removing heads"):
+        prediction, target = predictions[index], targets[index]
         kwargs = dict(prediction.kwargs)
         if target.position == count_tokens(prediction.args, kwargs) - 1:
             kwargs |= logits_of_last(prediction.model, 1)  # a large vocabulary takes more time than all layers
         clean = clean_run(prediction.model, prediction.args, kwargs, module=prediction.part)
-        intact = prediction.measured_in(clean.output, target)
-        text_run = TextRun(
-            prediction.model,
-            prediction.args,
-            kwargs,
-            clean,
-            measure=lambda measured: intact - prediction.measured_in(measured.output, target),
-            positions=slice(None),
-            by="zero",
-            resumes=self.resumes,
-        )
-        if len(clean.sites[0].matrix) > MAX_RUN_TOKENS // 2:
-            text_run.resumes = False  # of long texts one set at a time
-        if not self.tested:
-            self.labels = {removed_name(part, clean): part.name for part in self.heads}
-            leading = [removed_name(part, clean) for part in self.leading]
-            others = [name for name in self.labels if name not in leading]
-            tested: list[HeadSet] = [tuple(sorted(leading)), *((head,) for head in leading if len(leading) > 1)]
-            self.tested = [(heads, random_sets(heads, others, self.controls)) for heads in tested]
-        sets = list(dict.fromkeys(each for heads, drawn in self.tested for each in (heads, *drawn)))
-        self.losses.append(dict(zip(sets, text_run.values(sets), strict=True)))
-        self.resumes = text_run.resumes
+        run = prediction.text_run(clean, kwargs, target, prediction.measured_in(clean.output, target), resumes)
+        if not tested:
+            labels = {removed_name(part, clean): part.name for part in parts}
+            leading = [removed_name(part, clean) for part in behaviour.leading_heads]
+            others = [name for name in labels if name not in leading]
+            sets: list[HeadSet] = [tuple(sorted(leading)), *((head,) for head in leading if len(leading) > 1)]
+            tested = [(heads, random_sets(heads, others, controls)) for heads in sets]
+        sets = list(dict.fromkeys(each for heads, drawn in tested for each in (heads, *drawn)))
+        losses.append(dict(zip(sets, run.values(sets), strict=True)))
+        resumes = run.resumes
 
-    def removals(self) -> tuple[Removal, ...]:
-        """Returns what is lost without the leading heads together, then without each alone."""
-        count_of_others = len(self.heads) - len(self.leading)
-        removals = []
-        for heads, drawn in self.tested:
-            lost, *controls = (np.array([losses[each] for losses in self.losses]) for each in (heads, *drawn))
-            names = {self.labels[head] for head in heads}
-            removals.append(
-                Removal(
-                    tuple(part.name for part in self.leading if part.name in names),
-                    lost,
-                    np.array(controls).reshape(len(drawn), len(lost)),
-                    tuple("+".join(self.labels[head] for head in each) for each in drawn),
-                    is_exhaustive=len(drawn) == comb(count_of_others, len(heads)),
-                )
+    removals = []
+    for heads, drawn in tested:
+        lost, *lost_without_drawn = (np.array([of_prompt[each] for of_prompt in losses]) for each in (heads, *drawn))
+        names = {labels[head] for head in heads}
+        removals.append(
+            Removal(
+                tuple(part.name for part in behaviour.leading_heads if part.name in names),
+                lost,
+                np.array(lost_without_drawn).reshape(len(drawn), len(lost)),
+                tuple("+".join(labels[head] for head in each) for each in drawn),
+                is_exhaustive=len(drawn) == comb(len(parts) - len(behaviour.leading_heads), len(heads)),
             )
-        return tuple(removals)
+        )
+    return tuple(removals)
 
 
 def explain_prompts(
@@ -154,11 +134,8 @@ def explain_prompts(
         )
         if not behaviour.leading_heads:
             return behaviour
-        heads = tuple(part for part in behaviour.parts if part.kind == "head")
-        held_out = _HeldOutRuns(behaviour.leading_heads, heads, CONTROLS if controls is None else controls)
         try:
-            for index in track(behaviour.held_out.tolist(), "removing heads"):
-                held_out.run(predictions[index], targets[index])
+            removals = _removals(behaviour, predictions, targets, CONTROLS if controls is None else controls)
         except AttnvizError as error:
             return replace(behaviour, remarks=(*behaviour.remarks, f"Not checked without heads: {error}."))
-        return replace(behaviour, removals=held_out.removals())
+        return replace(behaviour, removals=removals)
