@@ -97,7 +97,7 @@ def why(
         True
         >>> texts = [torch.tensor([[256, first, first + 1, 9, first]]) for first in range(30, 36)]
         >>> behaviour = attnviz.why(load_model(), texts)
-        >>> [part.name for part in behaviour.leading_heads], behaviour.removals[0].check.lost > 1
+        >>> [part.name for part in behaviour.leading_heads], behaviour.removals[0].lost > 1
         (['1.0', '1.1'], True)
     """
     if isinstance(inputs, list):

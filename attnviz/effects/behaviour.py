@@ -39,34 +39,6 @@ class AnsweredPrompt:
         return self.lead > 0 if self.versus_label else self.is_first
 
 
-@dataclass(frozen=True, eq=False)
-class Removal:
-    """What the answers of the held-out prompts lose without some heads."""
-
-    heads: tuple[str, ...]
-    lost: Float64Array  # ``(prompts,)``, the fall of each prompt's lead in nats
-    controls: Float64Array  # ``(sets, prompts)``, the same without each of some sets of as many other heads
-    drawn: tuple[str, ...] = ()  # the names of these sets, such as ``1.0+1.1``
-    is_exhaustive: bool = False  # True if there are no other such sets
-
-    @cached_property
-    def check(self) -> Check:
-        """The means over the prompts, with those of the controls."""
-        means = self.controls.mean(axis=1) if len(self.controls) else np.zeros(0)
-        lost = float(self.lost.mean())
-        return Check("heads", self.heads, lost, means, self.drawn, is_exhaustive=self.is_exhaustive)
-
-    @property
-    def margin(self) -> float:
-        """Half of the 95 % interval of the mean loss over the prompts."""
-        return margin_of_mean(self.lost)
-
-    @property
-    def name(self) -> str:
-        """The heads, joined by ``+``."""
-        return "+".join(self.heads)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Behaviour:
     """What the predictions after many prompts rest on.
@@ -91,7 +63,7 @@ class Behaviour:
     adds: Float64Array
     chosen_on: IntArray
     held_out: IntArray
-    removals: tuple[Removal, ...] = ()
+    removals: tuple[Check, ...] = ()
     model: str = ""
     frozen: tuple[str, ...] = ()
     capped: bool = False
@@ -157,9 +129,9 @@ class Behaviour:
         ]
         return leading(sorted(heads, key=lambda part: -part.adds))
 
-    def removal_of(self, part: LogitPart) -> Removal | None:
+    def removal_of(self, part: LogitPart) -> Check | None:
         """Returns what is lost without one of the leading heads alone; ``None`` for any other part."""
-        return next((removal for removal in self.removals if removal.heads == (part.name,)), None)
+        return next((removal for removal in self.removals if removal.names == (part.name,)), None)
 
     def as_rows(self) -> list[list[Any]]:
         """Returns a header, a row per part, and a row for the leading heads together if they are several."""
@@ -174,7 +146,7 @@ class Behaviour:
         rows += [
             [removal.name, "heads", "", "", "", "", "", *_loss_cells(removal)]
             for removal in self.removals
-            if len(removal.heads) > 1
+            if len(removal.names) > 1
         ]
         return rows
 
@@ -207,14 +179,14 @@ class Behaviour:
             "leading_heads": [part.name for part in self.leading_heads],
             "removals": [
                 {
-                    "heads": list(removal.heads),
-                    "lost": removal.check.lost,
+                    "heads": list(removal.names),
+                    "lost": removal.lost,
                     "margin": finite_number(removal.margin),
-                    "p": removal.check.p,
+                    "p": removal.p,
                     "all": removal.is_exhaustive,
-                    "prompts": removal.lost.tolist(),
+                    "prompts": removal.losses.tolist(),
                     "drawn": list(removal.drawn),
-                    "controls": removal.controls.tolist(),
+                    "controls": removal.losses_of_controls.tolist(),
                 }
                 for removal in self.removals
             ],
@@ -232,9 +204,9 @@ def halves(count: int) -> tuple[IntArray, IntArray]:
     return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
 
 
-def _loss_cells(removal: Removal | None) -> list[Any]:
+def _loss_cells(removal: Check | None) -> list[Any]:
     if removal is None:
         return [""] * 5
-    controls = removal.check.controls
+    controls = removal.controls
     of_controls = [float(controls.mean()), float(controls.max())] if len(controls) else ["", ""]
-    return [removal.check.lost, removal.margin, *of_controls, removal.check.p]
+    return [removal.lost, removal.margin, *of_controls, removal.p]

@@ -30,6 +30,7 @@ from attnviz.effects.route_search import find_routes
 from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun
 from attnviz.effects.why import Candidate, Check, Source, Why
 from attnviz.media.text import Text
+from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 from attnviz.text.tokens import Tokens
 
@@ -173,21 +174,11 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
             remarks.append(f"Not checked without heads: {error}.")
         else:
             text_run = prediction.text_run(clean, dict(prediction.kwargs), why.target, intact)
-            names = {removed_name(part, clean): part.name for part in why.target.heads}
-            leading = {part.name for part in why.leading_heads}
-            heads = tuple(sorted(name for name, label in names.items() if label in leading))
-            sets = [heads, *random_sets(heads, names, controls)]
-            first, *others = text_run.values(sets)
-            checks.append(
-                Check(
-                    "heads",
-                    tuple(part.name for part in why.leading_heads),
-                    first,
-                    np.array(others),
-                    tuple("+".join(names[head] for head in drawn) for drawn in sets[1:]),
-                    is_exhaustive=len(others) == comb(len(names) - len(heads), len(heads)),
-                )
-            )
+            labels = {removed_name(part, clean): part.name for part in why.target.heads}
+            heads = tuple(sorted(removed_name(part, clean) for part in why.leading_heads))
+            drawn = random_sets(heads, labels, controls)
+            losses_of_sets = dict(zip((heads, *drawn), text_run.values([heads, *drawn]), strict=True))
+            checks.append(check_of_heads(heads, drawn, why.leading_heads, labels, [losses_of_sets]))
     if source is not None:
         hidden = _hidden_keys(source, why)
         other_keys = _other_keys(hidden, source.is_context, why)
@@ -195,10 +186,12 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
         drawn_keys = draws.choice(len(other_keys), min(controls, len(other_keys)), replace=False).tolist()
         sets_of_keys = [hidden, *(other_keys[index] for index in drawn_keys)]
         try:
-            losses = [
-                lost(output_hiding(prediction, finder, keys, source.is_context))
-                for keys in track(sets_of_keys, "hiding tokens")
-            ]
+            losses = np.array(
+                [
+                    lost(output_hiding(prediction, finder, keys, source.is_context))
+                    for keys in track(sets_of_keys, "hiding tokens")
+                ]
+            )
         except _CannotHide as error:
             remarks.append(str(error))
         else:
@@ -208,8 +201,8 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
                 Check(
                     "source",
                     tuple(axis.labels[key] for key in hidden),
-                    losses[0],
-                    np.array(losses[1:]),
+                    losses[:1],
+                    losses[1:, None],
                     tuple(str(min(keys)) for keys in sets_of_keys[1:]),
                     source.index,
                     source.is_context,
@@ -223,6 +216,34 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
                     f"A token is hidden from attention alone; layers {layers} ({contents}) still pass it on."
                 )
     return replace(why, checks=tuple(checks), remarks=(*why.remarks, *remarks))
+
+
+def check_of_heads(
+    heads: HeadSet,
+    drawn: Sequence[HeadSet],
+    leading: Sequence[LogitPart],
+    labels: Mapping[HeadName, str],
+    losses: Sequence[Mapping[HeadSet, float]],
+) -> Check:
+    """Returns the check of some leading heads, from what each prompt loses without each set.
+
+    Args:
+        heads: the names by which they are removed.
+        drawn: the sets of other heads beside which they are judged.
+        leading: all leading heads, the largest first; none of them is in a drawn set.
+        labels: the labels of all heads of the model.
+        losses: for each prompt, by set.
+    """
+    names = {labels[head] for head in heads}
+    losses_of_sets = np.array([[of_prompt[each] for of_prompt in losses] for each in (heads, *drawn)])
+    return Check(
+        "heads",
+        tuple(part.name for part in leading if part.name in names),
+        losses_of_sets[0],
+        losses_of_sets[1:],
+        tuple("+".join(labels[head] for head in each) for each in drawn),
+        is_exhaustive=len(drawn) == comb(len(labels) - len(leading), len(heads)),
+    )
 
 
 def removed_name(part: LogitPart, clean: CleanRun) -> HeadName:

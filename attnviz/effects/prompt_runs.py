@@ -2,22 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import comb
 from typing import Any
-
-import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.capture.model_calls import logits_of_last
-from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, Removal
+from attnviz.effects.behaviour import AnsweredPrompt, Behaviour
 from attnviz.effects.controls import CONTROLS, random_sets
 from attnviz.effects.head_sites import clean_run
 from attnviz.effects.logit_parts import LogitParts
 from attnviz.effects.measures import ids_of
 from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import count_tokens
-from attnviz.effects.prediction import Prediction, removed_name
+from attnviz.effects.prediction import Prediction, check_of_heads, removed_name
+from attnviz.effects.why import Check
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 
@@ -27,9 +25,8 @@ LEAST_PROMPTS = 4  # two in each half, so that each mean has an interval
 
 def _removals(
     behaviour: Behaviour, predictions: Sequence[Prediction], targets: Sequence[LogitParts], controls: int
-) -> tuple[Removal, ...]:
+) -> tuple[Check, ...]:
     """Returns what the held-out prompts lose without the leading heads together, then without each of several alone."""
-    parts = [part for part in behaviour.parts if part.kind == "head"]
     labels: dict[HeadName, str] = {}
     tested: list[tuple[HeadSet, list[HeadSet]]] = []  # with the controls of each; the first prompt decides which
     losses: list[dict[HeadSet, float]] = []  # of each prompt
@@ -42,7 +39,7 @@ def _removals(
         clean = clean_run(prediction.model, prediction.args, kwargs, module=prediction.part)
         run = prediction.text_run(clean, kwargs, target, prediction.measured_in(clean.output, target), resumes)
         if not tested:
-            labels = {removed_name(part, clean): part.name for part in parts}
+            labels = {removed_name(part, clean): part.name for part in behaviour.parts if part.kind == "head"}
             leading = [removed_name(part, clean) for part in behaviour.leading_heads]
             others = [name for name in labels if name not in leading]
             sets: list[HeadSet] = [tuple(sorted(leading)), *((head,) for head in leading if len(leading) > 1)]
@@ -51,20 +48,7 @@ def _removals(
         losses.append(dict(zip(sets, run.values(sets), strict=True)))
         resumes = run.resumes
 
-    removals = []
-    for heads, drawn in tested:
-        lost, *lost_without_drawn = (np.array([of_prompt[each] for of_prompt in losses]) for each in (heads, *drawn))
-        names = {labels[head] for head in heads}
-        removals.append(
-            Removal(
-                tuple(part.name for part in behaviour.leading_heads if part.name in names),
-                lost,
-                np.array(lost_without_drawn).reshape(len(drawn), len(lost)),
-                tuple("+".join(labels[head] for head in each) for each in drawn),
-                is_exhaustive=len(drawn) == comb(len(parts) - len(behaviour.leading_heads), len(heads)),
-            )
-        )
-    return tuple(removals)
+    return tuple(check_of_heads(heads, drawn, behaviour.leading_heads, labels, losses) for heads, drawn in tested)
 
 
 def explain_prompts(

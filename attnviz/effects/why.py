@@ -16,6 +16,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.effects.controls import LEVEL, rank_p
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.routes import Routes
+from attnviz.metrics.measure import margin_of_mean
 from attnviz.text.tokens import Tokens
 
 MAX_LEADING = 4  # heads, or source tokens, that a sentence names
@@ -46,16 +47,16 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What the prediction loses without heads, or if a source token is hidden from the predicting token.
+    """What predictions lose without heads, or if a source token is hidden from the predicting token.
 
     The loss is that of the log-probability of the predicted token in nats; of a contrast, that of the difference of
-    both log-probabilities.
+    both log-probabilities. It is measured after one prompt or many.
     """
 
     kind: Literal["heads", "source"]
     names: tuple[str, ...]  # the names of the heads, or the labels of the hidden tokens, the largest source first
-    lost: float
-    controls: Float64Array  # ``(draws,)``, the losses without as many other heads, or tokens
+    losses: Float64Array  # ``(prompts,)``, what each prompt loses
+    losses_of_controls: Float64Array  # ``(draws, prompts)``, the same without as many other heads, or tokens
     # what was removed in each draw: heads as ``1.0+1.1``, or the index of a token, of several the first
     drawn: tuple[str, ...] = ()
     source: int | None = None  # the index of the hidden token, of several that adds most; ``None`` for heads
@@ -63,7 +64,28 @@ class Check:
     is_exhaustive: bool = False  # True if the controls are all that there are, not drawn at random
 
     def __post_init__(self) -> None:
-        self.controls.setflags(write=False)
+        self.losses.setflags(write=False)
+        self.losses_of_controls.setflags(write=False)
+
+    @cached_property
+    def lost(self) -> float:
+        """The mean loss over the prompts."""
+        return float(self.losses.mean())
+
+    @property
+    def margin(self) -> float:
+        """Half of the 95 % interval of the mean loss over the prompts; NaN for one prompt."""
+        return margin_of_mean(self.losses)
+
+    @cached_property
+    def controls(self) -> Float64Array:
+        """The mean loss of each control, ``(draws,)``."""
+        return np.asarray(self.losses_of_controls.mean(axis=1))
+
+    @property
+    def name(self) -> str:
+        """The names, joined by ``+``."""
+        return "+".join(self.names)
 
     @property
     def loses_nothing(self) -> bool:

@@ -8,9 +8,9 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import option, with_capital
-from attnviz.effects.behaviour import Behaviour, Removal
-from attnviz.effects.controls import LEVEL
-from attnviz.effects.why import LEAST_LOSS
+from attnviz.effects.behaviour import Behaviour
+from attnviz.effects.controls import CONTROLS, LEVEL
+from attnviz.effects.why import LEAST_LOSS, Check
 from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure, margin_of_mean
@@ -107,18 +107,18 @@ def _doubts(behaviour: Behaviour) -> list[str]:
     """Returns a sentence if the loss without the leading heads together is not beyond that of other sets."""
     if not behaviour.removals:
         return []
-    together = behaviour.removals[0]
-    check, heads = together.check, listed_heads(together.heads)
-    them, verb = ("them together", "add") if len(together.heads) > 1 else ("it", "adds")
+    check = behaviour.removals[0]
+    heads = listed_heads(check.names)
+    them, verb = ("them together", "add") if len(check.names) > 1 else ("it", "adds")
     controls, least_p = len(check.controls), 1 / (1 + len(check.controls))
-    lost = f"{nats(check.lost)} ±{together.margin:.2f} nats"
+    lost = f"{nats(check.lost)} ±{check.margin:.2f} nats"
     if check.loses_nothing:
         change = f"loses nothing ({lost})" if check.lost > -LEAST_LOSS else f"gains {nats(-check.lost)} nats"
         return [f"Contributions and removals disagree: {heads} {verb} most, but removing {them} {change}."]
     if least_p > LEVEL:
-        advice = "the model has no others" if together.is_exhaustive else f"use {option('controls', 20)} or more"
+        advice = "the model has no others" if check.is_exhaustive else f"use {option('controls', CONTROLS)} or more"
         return [
-            f"Too few controls to tell whether {heads} {'carry' if len(together.heads) > 1 else 'carries'} this: p is "
+            f"Too few controls to tell whether {heads} {'carry' if len(check.names) > 1 else 'carries'} this: p is "
             f"{least_p:.2g} at least; {advice}."
         ]
     if check.exceeds_control:
@@ -126,7 +126,7 @@ def _doubts(behaviour: Behaviour) -> list[str]:
     as_large = int((check.controls >= check.lost).sum())
     return [
         f"Other heads matter as much as {heads}: removing {them} loses {lost}, and {as_large} of {controls} "
-        f"{'other' if together.is_exhaustive else 'random'} sets lose at least that (p = {check.p:.2g})."
+        f"{'other' if check.is_exhaustive else 'random'} sets lose at least that (p = {check.p:.2g})."
     ]
 
 
@@ -136,25 +136,24 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
         return []
     together, *alone = behaviour.removals
     lead = "the lead of the answer" if behaviour.is_contrast else "the log-probability of the answer"
-    verb = "falls" if together.check.lost >= 0 else "rises"
-    removed = listed_heads(together.heads) + (" together" if alone else "")
-    sentence = f"Without {removed}, {lead} {verb} by {nats(abs(together.check.lost))} ±{together.margin:.2f} nats"
-    controls = together.check.controls
+    verb = "falls" if together.lost >= 0 else "rises"
+    removed = listed_heads(together.names) + (" together" if alone else "")
+    sentence = f"Without {removed}, {lead} {verb} by {nats(abs(together.lost))} ±{together.margin:.2f} nats"
+    controls = together.controls
     if len(controls):
         largest = int(controls.argmax())
         losses = nats(controls.mean())
         if len(controls) > 1:
             losses += f" on average and {nats(controls[largest])} at most, without {together.drawn[largest]}"
         drawn = "all that there are" if together.is_exhaustive else "drawn from the same or the nearest layers"
-        others = _sets_phrase(len(together.heads), len(controls))
-        sentence += f"; without {others}, {drawn}, by {losses} (p = {together.check.p:.2g})"
+        others = _sets_phrase(len(together.names), len(controls))
+        sentence += f"; without {others}, {drawn}, by {losses} (p = {together.p:.2g})"
     sentences = [f"{sentence}."]
     if alone:
         losses = ", ".join(
-            f"{removal.name}: {nats(removal.check.lost)} ±{removal.margin:.2f} (p = {removal.check.p:.2g})"
-            for removal in alone
+            f"{removal.name}: {nats(removal.lost)} ±{removal.margin:.2f} (p = {removal.p:.2g})" for removal in alone
         )
-        beyond = [removal.name for removal in alone if removal.check.exceeds_control and removal.check.p <= LEVEL]
+        beyond = [removal.name for removal in alone if removal.exceeds_control and removal.p <= LEVEL]
         verdict = f"only {' and '.join(beyond)} more than other single heads" if beyond else ""
         if len(beyond) == len(alone):
             verdict = "each more than other single heads"
@@ -191,7 +190,7 @@ def _part_list(behaviour: Behaviour, options: ReportOptions) -> Summary:
         if options.all or place < MAX_LISTED_HEADS or behaviour.parts[index].name in leading
     ]
     rest = [index for index in heads if index not in shown]
-    rows: list[tuple[str, Float64Array, str, Removal | None]] = []
+    rows: list[tuple[str, Float64Array, str, Check | None]] = []
     for index in shown:
         part = behaviour.parts[index]
         times = f"{behaviour.times_leading[index]}/{count}"
@@ -202,7 +201,7 @@ def _part_list(behaviour: Behaviour, options: ReportOptions) -> Summary:
     kinds = {kind: amounts for kind, amounts in _kind_sums(behaviour).items() if kind != "head"}
     rows += [(KIND_WORDS.get(kind, "other").removeprefix("the "), amounts, "", None) for kind, amounts in kinds.items()]
     rows.append(("difference" if behaviour.is_contrast else "logit", held_out.sum(axis=1), "", None))
-    if behaviour.removals and len(behaviour.removals[0].heads) > 1:
+    if behaviour.removals and len(behaviour.removals[0].names) > 1:
         together = [index for index in heads if behaviour.parts[index].name in leading]
         rows.append(("together", held_out[:, together].sum(axis=1), "", behaviour.removals[0]))
 
@@ -216,12 +215,12 @@ def _part_list(behaviour: Behaviour, options: ReportOptions) -> Summary:
         Column("leads", [times for _, _, times, _ in rows]),
     ]
     if behaviour.removals:
-        largest = [np.nan if each is None else each.check.controls.max(initial=-np.inf) for each in removals]
+        largest = [np.nan if each is None else each.controls.max(initial=-np.inf) for each in removals]
         columns += [
-            Column("loses", ["" if each is None else f"{each.check.lost:+.2f}" for each in removals]),
+            Column("loses", ["" if each is None else f"{each.lost:+.2f}" for each in removals]),
             Column("±95%", ["" if each is None else f"{each.margin:.2f}" for each in removals]),
             Column("others", number_texts(largest, ".2f")),
-            Column("p", ["" if each is None else f"{each.check.p:.2g}" for each in removals]),
+            Column("p", ["" if each is None else f"{each.p:.2g}" for each in removals]),
         ]
     return listed(*columns)
 

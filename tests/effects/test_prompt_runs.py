@@ -38,7 +38,7 @@ def behaviour() -> Behaviour:
 def test_planted_repeats_name_the_induction_heads(behaviour: Behaviour) -> None:
     assert {part.name for part in behaviour.leading_heads} == {"1.0", "1.1"}
     assert all(prompt.succeeds and prompt.is_first for prompt in behaviour.prompts)
-    assert behaviour.removals[0].check.lost > 1
+    assert behaviour.removals[0].lost > 1
     renamed = [torch.where(ids == START, ids, (ids + 31) % 200) for ids in REPEATED]
     again = attnviz.why(load_model(), renamed, controls=0)
     assert {part.name for part in again.leading_heads} == {"1.0", "1.1"}
@@ -49,7 +49,7 @@ def test_without_a_repeat_these_heads_carry_nothing() -> None:
     plain = [torch.tensor([[START, *names]]) for names in NAMES]
     found = attnviz.why(load_model(), plain, token=ANSWERS, versus=OTHERS)
     assert sum(prompt.succeeds for prompt in found.prompts) < len(plain)
-    assert not found.removals or not found.removals[0].check.exceeds_control
+    assert not found.removals or not found.removals[0].exceeds_control
 
 
 def test_parts_are_means_of_the_answers_to_single_prompts(behaviour: Behaviour) -> None:
@@ -66,14 +66,14 @@ def test_parts_are_means_of_the_answers_to_single_prompts(behaviour: Behaviour) 
 def test_losses_are_those_of_ablations_of_the_held_out_prompts(behaviour: Behaviour) -> None:
     for place, index in enumerate(behaviour.held_out):
         measure = partial(lead, answer=ANSWERS[index], other=OTHERS[index])
-        sets = [*map("+".join, (sorted(removal.heads) for removal in behaviour.removals)), "0.0+0.1", "0.0"]
+        sets = [*map("+".join, (sorted(removal.names) for removal in behaviour.removals)), "0.0+0.1", "0.0"]
         ablated = attnviz.ablate(load_model(), REPEATED[index], measure, sets=sets)
         changes = {row.name: row.mean for row in ablated.rows}
         assert behaviour.prompts[index].lead == pytest.approx(ablated.baseline, abs=1e-4)
         for removal in behaviour.removals:
-            own = "+".join(sorted(removal.heads))
-            assert removal.lost[place] == pytest.approx(-changes[own], abs=1e-3)
-            control = dict(zip(removal.drawn, removal.controls[:, place], strict=True))
+            own = "+".join(sorted(removal.names))
+            assert removal.losses[place] == pytest.approx(-changes[own], abs=1e-3)
+            control = dict(zip(removal.drawn, removal.losses_of_controls[:, place], strict=True))
             for drawn in set(control) & set(changes):
                 assert control[drawn] == pytest.approx(-changes[drawn], abs=1e-3)
         assert set(behaviour.removals[0].drawn) == {"0.0+0.1"}
@@ -117,7 +117,7 @@ def test_readings_of_prompts_of_unequal_length_name_their_answers() -> None:
     np.testing.assert_allclose(found.adds, same.adds, atol=1e-6)
     assert [removal.drawn for removal in found.removals] == [removal.drawn for removal in same.removals]
     for one, other in zip(found.removals, same.removals, strict=True):
-        np.testing.assert_allclose(one.lost, other.lost, atol=1e-6)
+        np.testing.assert_allclose(one.losses, other.losses, atol=1e-6)
     with pytest.raises(AttnvizError, match=r"1 of 4 inputs are no readings"):
         attnviz.why(model, [*readings[:3], ids[0]])
     with pytest.raises(AttnvizError, match=r"text 2 of 4: .*bird"):

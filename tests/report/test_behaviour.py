@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from attnviz.base.arrays import Float64Array
-from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, Removal, halves
+from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, halves
 from attnviz.effects.logit_parts import LogitPart, PartKind
+from attnviz.effects.why import Check
 from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.behaviour import behaviour_report, behaviour_sentences
 from attnviz.report.picture.options import ReportOptions
@@ -42,14 +43,14 @@ PROMPTS = [
 ]
 
 
-def removal(names: tuple[str, ...], lost: float, controls: list[float], is_exhaustive: bool = False) -> Removal:
+def removal(names: tuple[str, ...], lost: float, controls: list[float], is_exhaustive: bool = False) -> Check:
     held_out = len(HELD_OUT)
     rows: Float64Array = np.repeat(np.array(controls)[:, None], held_out, axis=1).reshape(len(controls), held_out)
     drawn = tuple(f"2.{number}" for number in range(len(controls)))
-    return Removal(names, lost + np.array([-0.5, 0.0, 0.5]), rows, drawn, is_exhaustive)
+    return Check("heads", names, lost + np.array([-0.5, 0.0, 0.5]), rows, drawn, is_exhaustive=is_exhaustive)
 
 
-def behaviour(*removals: Removal) -> Behaviour:
+def behaviour(*removals: Check) -> Behaviour:
     return Behaviour.of(PROMPTS, PARTS, model="a model", frozen=("ln_f",), removals=removals)
 
 

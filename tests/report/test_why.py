@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -25,6 +26,17 @@ TEXT = "a mat on the"
 
 def head(layer: int, number: int, *keys: float) -> LogitPart:
     return LogitPart(f"{layer}.{number}", "head", sum(keys), layer, number, np.array(keys, dtype=np.float32))
+
+
+def check_of(
+    kind: Literal["heads", "source"],
+    names: tuple[str, ...],
+    lost: float,
+    controls: list[float],
+    *args: Any,
+    **fields: Any,
+) -> Check:
+    return Check(kind, names, np.array([lost]), np.array(controls).reshape(-1, 1), *args, **fields)
 
 
 def marked(tokens: Tokens) -> Tokens:
@@ -54,8 +66,8 @@ WHY = Why(
         key_labels=("a", "mat", "on", "the"),
     ),
     checks=(
-        Check("heads", ("0.0", "0.1"), 2.0, np.array([0.1, 0.25]), ("1.0+1.1", "1.0+0.2")),
-        Check("source", ("mat",), 1.5, np.array([0.0, -0.004]), ("2", "3"), source=1),
+        check_of("heads", ("0.0", "0.1"), 2.0, [0.1, 0.25], ("1.0+1.1", "1.0+0.2")),
+        check_of("source", ("mat",), 1.5, [0.0, -0.004], ("2", "3"), source=1),
     ),
     model="a model",
     title=TEXT,
@@ -96,15 +108,18 @@ def test_sentences_say_prediction_sum_carriers_and_losses() -> None:
 
 def test_controls_are_called_random_only_where_they_were_drawn() -> None:
     one, pair, token = (
-        Check("heads", ("0.0",), 2.0, np.array([0.1, 0.3])),
-        Check("heads", ("0.0", "0.1"), 2.0, np.array([0.25])),
-        Check("source", ("mat",), 2.0, np.zeros(0), source=1),
+        check_of("heads", ("0.0",), 2.0, [0.1, 0.3]),
+        check_of("heads", ("0.0", "0.1"), 2.0, [0.25]),
+        check_of("source", ("mat",), 2.0, [], source=1),
     )
     for check, said in [
         (one, "with another head removed at random by 0.10 to 0.30 (2 draws, p = 0.33)."),
         (replace(one, is_exhaustive=True), "with each other head removed by 0.10 to 0.30."),
         (replace(pair, is_exhaustive=True), "with the only 2 other heads removed by 0.25."),
-        (replace(pair, controls=np.ones(2), is_exhaustive=True), "with each other set of 2 heads removed by 1.00."),
+        (
+            check_of("heads", pair.names, 2.0, [1.0, 1.0], is_exhaustive=True),
+            "with each other set of 2 heads removed by 1.00.",
+        ),
         (token, "the model has not another token to compare with."),
     ]:
         assert why_sentences(replace(WHY, checks=(check,)))[-1].endswith(f"; {said}")
@@ -114,16 +129,16 @@ def test_controls_are_called_random_only_where_they_were_drawn() -> None:
     ("check", "said"),
     [
         (
-            Check("heads", ("0.0", "0.1"), -0.05, np.array([0.0])),
+            check_of("heads", ("0.0", "0.1"), -0.05, [0.0]),
             "Contributions and checks disagree: heads 0.0 and 0.1 add most, but removing them loses nothing (-0.05 "
             "nats).",
         ),
         (
-            Check("source", ("mat",), -1.0, np.array([0.2]), ("0",), source=1),
+            check_of("source", ("mat",), -1.0, [0.2], ("0",), source=1),
             "Contributions and checks disagree: “mat” adds most, but hiding it gains 1.00 nats.",
         ),
         (
-            Check("source", ("mat",), 0.5, np.array([0.2, 0.9]), ("0", "2"), source=1),
+            check_of("source", ("mat",), 0.5, [0.2, 0.9], ("0", "2"), source=1),
             "The prediction rests on more than “mat”: it adds most, and hiding it loses 0.50 nats, but hiding “on” "
             "(2), drawn at random, loses 0.90.",
         ),
@@ -139,7 +154,7 @@ def test_a_check_that_disagrees_comes_first(check: Check, said: str) -> None:
 @pytest.mark.parametrize(("lost", "leading"), [(2.0, 1), (0.0, 2)])
 def test_doubts_and_the_prediction_stand_out_on_a_page(lost: float, leading: int) -> None:
     recording = Recording(maps=(random_maps(tokenize(TEXT), heads=2),), model="a model")
-    checked = replace(WHY, checks=(replace(WHY.checks[0], lost=lost),))
+    checked = replace(WHY, checks=(replace(WHY.checks[0], losses=np.array([lost])),))
     report = why_report(checked, options(".html"), recording)
     assert isinstance(report, ExactNumbers)
     assert report.answered is not None

@@ -55,8 +55,8 @@ def prediction() -> Why:
             parts=tuple(parts), logit=total + 1e-7, difference=1e-7, token=7, position=LAST, frozen=(), label="cat"
         ),
         checks=(
-            Check("heads", ("1.2", "2.1"), 2.0, np.array([0.25, -0.75, 0.8])),
-            Check("source", ("cat",), 3.5, np.array([0.0]), source=CAT),
+            Check("heads", ("1.2", "2.1"), np.array([2.0]), np.array([0.25, -0.75, 0.8])[:, None]),
+            Check("source", ("cat",), np.array([3.5]), np.array([0.0])[:, None], source=CAT),
         ),
         routes=Routes(
             position=LAST, layers=(0, 1, 2), logit=20.0, stream=np.vstack([stays, np.zeros(TOKENS)]), stays=stays,
