@@ -74,8 +74,10 @@ def browse(
         is_chat = grouping.by is None and has_few_turns(recording.maps, least=2)
         unit_name = TURNS if is_chat else WORDS
         # A chat opens by turns, as its page does, unless the user names a part of it or a place, which are of tokens.
+        # With a picture it opens as a picture.
         opens_whole = selection.queries == selection.keys == (None, None) and not address
-        begins_joined = is_chat and opens_whole and all(maps.quantity == "weight" for maps in recording.maps)
+        has_turns = all(maps.quantity == "weight" and not maps.key_tokens.image_indices for maps in recording.maps)
+        begins_joined = is_chat and opens_whole and has_turns
     effect_frames: tuple[HeadFrame, ...] = ()
     if look.effects is not None:
         from attnviz.report.heads.head_numbers import read_effects

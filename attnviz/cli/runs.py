@@ -143,10 +143,10 @@ def _subject_with_media(subject: Subject | None, images: tuple[Path, ...], sound
         raise AttnvizError(f"{len(images)} images without a text; give a text, or one image")
     if subject is None:
         return Subject(str(images[0]), Kind.IMAGE) if sound is None else Subject(str(sound), Kind.SOUND)
-    if subject.kind is not Kind.TEXT:
+    if subject.kind is not Kind.TEXT and not (images and subject.kind is Kind.CHAT):
         no_text = f"{subject.source[:QUOTED_LENGTH]!r} is no plain text"
         if sound is None:
-            raise AttnvizError(f"a picture goes with a text, and {no_text}; use one of them")
+            raise AttnvizError(f"a picture goes with a text or a chat, and {no_text}; use one of them")
         raise AttnvizError(f"a sound takes the words that are said, and {no_text}; give the words, or only the sound")
     return replace(subject, images=images, sound=sound)
 

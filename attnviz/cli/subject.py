@@ -254,7 +254,7 @@ class Subject:
             return Example(image=Path(name)) if medium is Kind.IMAGE else Example(text, sound=Path(name))
         if not self.is_text:
             raise AttnvizError(refusal)
-        if self.images:
+        if self.kind is Kind.TEXT and self.images:
             return Example(self.source, images=self.images)
         if self.kind is Kind.TEXT and self.passages is None:
             return Example.of(self.source, settings)
@@ -269,7 +269,7 @@ class Subject:
             return Example.of_answer(read_answer(Path(self.source)), settings)
         from attnviz.text.conversation import read_conversation
 
-        return Example.of_messages(read_conversation(Path(self.source)), settings)
+        return replace(Example.of_messages(read_conversation(Path(self.source)), settings), images=self.images)
 
     def recording(self, whole: bool = False) -> "Recording":
         """Returns the saved recording, or the recording of arrays that another program saved."""

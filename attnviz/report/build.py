@@ -226,7 +226,8 @@ def _opens_by_turns(recording: Recording, options: ReportOptions) -> bool:
     if not is_first_view or not options.grouping.keeps_tokens or options.grouping.by is not None:
         return False
     has_weights = all(known_cells(maps) is not None and maps.quantity == "weight" for maps in recording.maps)
-    return has_weights and has_few_turns(recording.maps, least=2)
+    is_of_text = not any(maps.key_tokens.image_indices for maps in recording.maps)  # which opens as a picture
+    return has_weights and is_of_text and has_few_turns(recording.maps, least=2)
 
 
 def _chooses_nothing(options: ReportOptions) -> bool:

@@ -159,8 +159,12 @@ class Units(Groups):
 
 @lru_cache(maxsize=8)
 def written_texts(tokens: Tokens) -> list[str]:
-    """Returns for units as tokens what is written in each, such as the text of a turn; "" where its label says it."""
+    """Returns for units as tokens what is written in each, such as the text of a turn or its picture's title.
+
+    It is "" where the label says it.
+    """
     starts = np.sort(tokens.places[:, 0])
+    turns = tokens.groups[TURNS].labels if TURNS in tokens.groups else ()
     texts = []
     for label, number, (start, stop, *_) in zip(
         tokens.labels, tokens.medium.tolist(), tokens.places.tolist(), strict=True
@@ -169,6 +173,8 @@ def written_texts(tokens: Tokens) -> list[str]:
         # The place of a unit in several parts, such as the marks of a chat, is around other units.
         is_whole = np.searchsorted(starts, stop) - np.searchsorted(starts, start) <= 1
         text = medium.content[start:stop].strip() if isinstance(medium, Text) and is_whole else ""
+        if isinstance(medium, Image) and label in turns:
+            text = medium.title or medium.name
         texts.append(text if text != label else "")
     return texts
 

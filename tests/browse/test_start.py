@@ -20,6 +20,8 @@ from attnviz.browse.view.screen import draw
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from attnviz.media.image import Image
+from attnviz.media.text import Text
 from attnviz.report.picture.look import Look
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Grouping, Selection
@@ -92,6 +94,7 @@ def test_contributions_are_looked_through_in_the_place_of_weights(
     assert "contributions" in text.split("\n")[0]
 
 
+PICTURE = Image(np.zeros((16, 16, 3), dtype=np.uint8), 16, 16)
 OVER_TURNS = ("1 user", "2 tool result", "3 answer")
 
 
@@ -107,6 +110,7 @@ OVER_TURNS = ("1 user", "2 tool result", "3 answer")
         (3, {"selection": Selection(queries=(1, 2))}, "tokens", "turns"),
         (3, {"address": "head=0.0&query=t2"}, "tokens", "turns"),
         (3, {"quantity": "contribution"}, "tokens", "turns"),
+        (3, {"media": (Text(), PICTURE)}, "tokens", "turns"),
     ],
 )
 def test_chat_opens_by_its_turns_unless_something_else_is_asked(
@@ -122,6 +126,8 @@ def test_chat_opens_by_its_turns_unless_something_else_is_asked(
     monkeypatch.setattr(browse, "_take_keys_from_terminal", lambda: None)
     turns = Groups(np.arange(300) % count, tuple(f"{turn} user" for turn in range(count))) if count else None
     tokens = replace(Tokens.numbered(300, "t"), groups={} if turns is None else {"turns": turns})
+    if "media" in given:
+        tokens = replace(tokens, media=given.pop("media"), places=np.zeros((300, 4), dtype=np.int64))
     maps = replace(maps_of(np.eye(300)[None], tokens), quantity=given.pop("quantity", "weight"))
     with pytest.raises(AttnvizError, match="the session is known"):
         browse.browse(Recording(maps=(maps,), model="m"), None, given.pop("selection", Selection()), Look(), **given)

@@ -73,10 +73,10 @@ class ShadedTokens:
 
 
 def text_pane(tokens: ShadedTokens, screen: Screen, max_lines: int) -> Drawing:
-    """Returns the caption, and below it the images or the sound of the tokens, or else the tokens as running text."""
+    """Returns the caption, and below it the sound, the turns or the images of the tokens, or else running text."""
     width, lines = screen.size.width, max_lines - 1
-    pane = _sound(tokens, screen, lines) or _images(tokens, screen, lines)
-    pane = pane or _turns(tokens, width, lines, screen.colors) or running_text(tokens, width, lines, screen.colors)
+    pane = _sound(tokens, screen, lines) or _turns(tokens, width, lines, screen.colors)
+    pane = pane or _images(tokens, screen, lines) or running_text(tokens, width, lines, screen.colors)
     drawn_lines = [[words(tokens.caption, width, "dim")], *pane.lines]
     drawn_lines += [[] for _ in range(max_lines - len(drawn_lines))]
     return Drawing(drawn_lines, lambda x, y: pane.hit(x, y - 1) if 0 < y <= len(pane.lines) else None)

@@ -9,7 +9,7 @@ import html
 import json
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,6 +86,7 @@ class RenderedChat:
     turns: IntArray  # ``(characters,)``, the turn of each character; -1 for characters of the template
     passage_labels: tuple[str, ...]  # the labels of the passages of the conversation; empty without passages
     passages: IntArray  # ``(characters,)``, the passage of each character; -1 for none
+    pictures: tuple[str, ...] = ()  # the labels of the pictures, each of which is a turn; empty without pictures
 
     @property
     def missing_turns(self) -> tuple[str, ...]:
@@ -93,12 +94,23 @@ class RenderedChat:
         written_turns = set(self.turns.tolist())
         return tuple(label for number, label in enumerate(self.labels) if number not in written_turns)
 
-    def groups(self, tokens: Tokens) -> dict[str, Groups]:
-        """Returns the groups ``TURNS``, and ``PASSAGES`` if there are passages, of the tokens."""
-        groups = {TURNS: _groups_of_tokens(tokens, self.turns, self.labels)}
+    def marked(
+        self, tokens: Tokens, tokenizer: "PreTrainedTokenizerBase", picture_numbers: IntArray | None = None
+    ) -> Tokens:
+        """Returns the tokens of the text with the groups ``TURNS``, and ``PASSAGES`` if there are passages.
+
+        Each picture is a turn of its own: ``picture_numbers`` has the picture of each token, from 0; -1 for none.
+        """
+        turns = _groups_of_tokens(tokens, self.turns, self.labels)
+        if picture_numbers is not None and (picture_numbers >= 0).any():
+            numbers = np.where(picture_numbers >= 0, len(self.labels) + picture_numbers, turns.numbers)
+            turns = Groups(numbers, (*self.labels, *self.pictures))
+        groups = {**tokens.groups, TURNS: turns}
         if self.passage_labels:
             groups[PASSAGES] = _groups_of_tokens(tokens, self.passages, self.passage_labels)
-        return groups
+        # The template wrote its special tokens as text; one that stands in a message is a part of the message.
+        special = tokens.special | (special_mask(tokenizer, tokens.ids.tolist()) & (turns.numbers < 0))
+        return with_own_words(replace(tokens, special=special, groups=groups))
 
 
 def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]) -> Groups:
@@ -110,18 +122,29 @@ def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]
     return Groups(np.where(first_characters < stops, np.append(numbers, -1)[first_characters], -1), labels)
 
 
-def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
-    """Returns the text that the model's chat template writes for a conversation, with its turns."""
+def render(
+    tokenizer: "PreTrainedTokenizerBase",
+    conversation: Conversation,
+    starts_answer: bool,
+    processor: Any = None,
+    picture_count: int = 0,
+) -> RenderedChat:
+    """Returns the text that the model's chat template writes for a conversation, with its turns.
+
+    Pictures, which the template of a ``processor`` writes, stand at the start of the user's first message.
+    """
     if not getattr(tokenizer, "chat_template", None):
         raise no_chat_template_error()
     coder, is_answer_next = _CharacterCoder(), starts_answer and not conversation.is_answered
-    inputs, coded_inputs = conversation.changed(lambda _, text: text), conversation.changed(coder)
+    changes = (lambda _, text: text, coder)
+    inputs, coded_inputs = (_with_pictures(conversation.changed(change), picture_count) for change in changes)
+    writer = processor or tokenizer
 
     def template_outputs() -> str:
         """Returns the texts for ``inputs`` and for ``coded_inputs`` as a JSON list of two."""
-        text = _apply_template(tokenizer, inputs, is_answer_next)
+        text = _apply_template(writer, inputs, is_answer_next)
         try:
-            return json.dumps([text, _apply_template(tokenizer, coded_inputs, is_answer_next)])
+            return json.dumps([text, _apply_template(writer, coded_inputs, is_answer_next)])
         except Exception:  # a template may refuse messages that are codes
             return json.dumps([text, ""])
 
@@ -164,7 +187,27 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
         _without_gaps(turns, is_template_token),
         tuple(passage.label for passage in conversation.passages),
         _without_gaps(passages, is_template_token),
+        _picture_labels(f"{_first_user(inputs) + 1} picture", picture_count),
     )
+
+
+def _picture_labels(name: str, count: int) -> tuple[str, ...]:
+    """Returns the labels of pictures, which have numbers if there are several."""
+    return (name,) if count == 1 else tuple(f"{name} {number}" for number in range(1, count + 1))
+
+
+def _first_user(inputs: TemplateInputs) -> int:
+    """Returns the number of the first message of the user, from 0; 0 without one."""
+    return next((number for number, message in enumerate(inputs.messages) if message["role"] == "user"), 0)
+
+
+def _with_pictures(inputs: TemplateInputs, count: int) -> TemplateInputs:
+    """Returns the inputs with pictures, for which the contents of messages are lists; unchanged without pictures."""
+    if not count:
+        return inputs
+    messages = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in inputs.messages]
+    messages[_first_user(inputs)]["content"][:0] = [{"type": "image"}] * count
+    return inputs._replace(messages=messages)
 
 
 def chat_remarks(chat: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
@@ -200,11 +243,7 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
                 f"the chat template changes the passages, so their places are not known; leave {option('chat')} out"
             )
         tokens = example.with_groups(tokens, start - leading_spaces)
-    groups = chat.groups(tokens)
-    # The template wrote its special tokens as text; one that stands in a message is a part of the message.
-    special = tokens.special | (special_mask(tokenizer, tokens.ids.tolist()) & (groups[TURNS].numbers < 0))
-    marked_tokens = replace(tokens, special=special, groups={**tokens.groups, **groups})
-    return with_own_words(marked_tokens), chat_remarks(chat, tokenizer)
+    return chat.marked(tokens, tokenizer), chat_remarks(chat, tokenizer)
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
@@ -225,10 +264,10 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
     return with_generated_from(with_own_words(replace(tokens, groups={**tokens.groups, **answer_groups})), count)
 
 
-def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, starts_answer: bool) -> str:
-    """Returns the text that the chat template writes; errors of the template are raised unchanged."""
+def _apply_template(writer: Any, inputs: TemplateInputs, starts_answer: bool) -> str:
+    """Returns what the template of a tokenizer or processor writes; errors of the template are raised unchanged."""
     return str(
-        tokenizer.apply_chat_template(
+        writer.apply_chat_template(
             inputs.messages,
             tools=inputs.tools or None,
             documents=inputs.documents or None,

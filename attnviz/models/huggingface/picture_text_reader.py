@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, argument, flag, number_ranges, option, or_list
 from attnviz.base.reading import read_json
+from attnviz.models.huggingface.chat import RenderedChat, render, with_answer
+from attnviz.models.huggingface.folder import no_chat_template_error
 from attnviz.models.huggingface.image_reader import WRITTEN_TOKENS
 from attnviz.models.huggingface.loading import (
     load_model,
@@ -31,8 +32,8 @@ from attnviz.models.reading.captured import refusals_of_broken
 from attnviz.models.reading.example import Example, FoundToken, Prepared, Use
 from attnviz.models.reading.media_tokens import CLASS_TOKEN, OVERLAP, image_tokens, with_pictures
 from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.conversation import Conversation
 from attnviz.text.head_name import PICTURE_TOWER, TEXT_TOWER, TOWERS
-from attnviz.text.named_groups import with_generated_from
 from attnviz.text.selection import IMPLICIT, AttentionPart, Selection
 from attnviz.text.tokens import Tokens, readable_label, refuse_large
 
@@ -61,7 +62,7 @@ OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs 
 class PictureTextReader(MediaReader):
     """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3."""
 
-    reads, noun = ("text", "images"), "text and picture"
+    reads, noun = ("text", "images", "chat", "messages"), "text and picture"
 
     def __init__(
         self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps", loaded: Any = None
@@ -179,23 +180,26 @@ class PictureTextReader(MediaReader):
         context, or left out if only the attention of the text is recorded.
         """
         import numpy as np
-        import torch
 
         from attnviz.media.image import image_of, open_images
 
         self.refuse_parts(example)
         pictures = open_images(example.images)
         with self.reading(READ_TASK):
-            decoder, prompt = self.decoder, self._prompt(example)
+            decoder, (prompt, chat) = self.decoder, self._prompt(example)
             inputs = self._inputs(prompt, pictures)
             picture_numbers, places, overlap = self._places(self.cross_module or decoder, inputs, pictures)
             ids = inputs["input_ids"][0].tolist()
             text_tokens = tokens_of_ids(self._tokenizer, prompt, ids)
+            if chat is not None:
+                in_text = self.cross_module is None
+                text_tokens = chat.marked(text_tokens, self._tokenizer, picture_numbers if in_text else None)
             writes = self.settings.generate > 0 and self.writer is None
             new_ids = (list(example.generated_ids) or self._generate(inputs)) if writes else []
             if new_ids:
                 all_tokens = with_generated(self._tokenizer, text_tokens, new_ids)
-                text_tokens = with_generated_from(all_tokens, len(ids))
+                has_turns = replace(example, chat=chat is not None and example.messages is None)
+                text_tokens = with_answer(all_tokens, len(ids), has_turns)
                 inputs = self._inputs_with_generated(inputs, new_ids)
         images = [image_of(picture, source.name) for picture, source in zip(pictures, example.images, strict=True)]
         title = ", ".join(image.title for image in images)
@@ -221,10 +225,13 @@ class PictureTextReader(MediaReader):
             remarks=remarks,
             generated_ids=tuple(new_ids),
         )
-        if self.use != "answers":
-            return prepared_input
+        return self._answered(prepared_input) if self.use == "answers" else prepared_input
 
-        # Ablation measures the logit of the model's next token.
+    def _answered(self, prepared_input: Prepared) -> Prepared:
+        """Returns the input with the model's next token, whose logit ablation measures."""
+        import numpy as np
+        import torch
+
         with self.running(), torch.inference_mode():
             output = self.module(**prepared_input.inputs)
         parts = np.flatnonzero(prepared_input.tokens.ids < 0)
@@ -325,7 +332,7 @@ class PictureTextReader(MediaReader):
 
         pictures = open_images(example.images)
         with self.reading(READ_TASK):
-            inputs = self._inputs(self._prompt(example), pictures)
+            inputs = self._inputs(self._prompt(example)[0], pictures)
             first_module = self.module.get_submodule(maps[0].module)
             picture_numbers, places, overlap = self._places(first_module, inputs, pictures)
         images = [image_of(picture, source.name) for picture, source in zip(pictures, example.images, strict=True)]
@@ -361,27 +368,27 @@ class PictureTextReader(MediaReader):
                 return str(start_token), str(end_token)
         return "", ""
 
-    def _prompt(self, example: Example) -> str:
-        """Returns the text with a token for each picture."""
+    def _prompt(self, example: Example) -> tuple[str, RenderedChat | None]:
+        """Returns the text with a token for each picture, and where the chat template wrote it, its turns."""
         count, processor = len(example.images), self.loaded[1]
         mark = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
         picture_mark = str(mark or self._tokenizer.convert_ids_to_tokens(self._picture_id))
-        mark_count = example.text.count(picture_mark)
+        conversation = example.conversation
+        mark_count = 0 if conversation else example.text.count(picture_mark)
         if mark_count and mark_count != count:
             raise AttnvizError(
                 f"the number of {picture_mark!r} in the text is {mark_count}, and of pictures {count}; write one for "
                 "each picture, or none to put the pictures before the text"
             )
-        processor = self.loaded[1]
-        if not mark_count and getattr(processor, "chat_template", None):
-            parts = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": example.text}]
-            messages = [{"role": "user", "content": parts}]
-            return run_bounded(
-                lambda: str(processor.apply_chat_template(messages, add_generation_prompt=True)),
-                "the model's chat template",
-            )
+        has_template = getattr(processor, "chat_template", None)
+        if conversation and not has_template:
+            raise no_chat_template_error()
+        if has_template and not mark_count:
+            conversation = conversation or Conversation.from_question(example.text)
+            chat = render(self._tokenizer, conversation, True, processor, count)
+            return chat.text, chat
         if not mark_count and self._writes_marks:
-            return example.text
+            return example.text, None
         start, end = self._picture_ends
         if mark_count:
             mark_pattern = re.escape(picture_mark)
@@ -390,9 +397,9 @@ class PictureTextReader(MediaReader):
                     f"two {picture_mark!r} in the text are adjacent, and {self.name} would read them as one picture; "
                     f"write {f'{start}{picture_mark}{end}'!r} for each"
                 )
-            return example.text
+            return example.text, None
         marks = [picture_mark] if count == 1 else [f"{start}{picture_mark}{end}"] * count
-        return " ".join([*marks, example.text])
+        return " ".join([*marks, example.text]), None
 
     @cached_property
     def _writes_marks(self) -> bool:
@@ -509,7 +516,7 @@ class _JoinedProcessor:
 
     def apply_chat_template(self, messages: Any, **options: Any) -> str:
         """Returns the text that the tokenizer's chat template writes."""
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, **options))
+        return str(self.tokenizer.apply_chat_template(messages, **options))
 
     def __call__(self, images: Any, text: str, return_tensors: str) -> dict[str, Any]:
         """Returns the inputs of a text with pictures; the token of a picture is repeated for each of its parts.

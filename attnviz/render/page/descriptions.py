@@ -96,7 +96,10 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
             has_label = (units.sizes > 1) | isinstance(tokens.canvas, Sound)  # a frame's own label is its second
             word_labels = [units.labels[number] if has_label[number] else "" for number in numbers[starts].tolist()]
             about["words"] = {"starts": starts.tolist(), "labels": word_labels}
-        return description | _about_written(tokens, span) | about | about_medium(tokens, edges)
+        written, medium = _about_written(tokens, span), about_medium(tokens, edges)
+        if written and "images" in medium:  # a text in turns, of which some are pictures
+            medium = {"pictures": medium["images"]}
+        return description | written | about | medium
     labels = []
     for first, stop in pairwise(edges):
         block = tokens.labels[first:stop]
@@ -106,7 +109,7 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
 
 def _about_written(tokens: Tokens, span: slice) -> dict[str, Any]:
     """Returns what is written in each unit of several words as ``written``, "" where a label says it; else empty."""
-    if (tokens.ids[span] >= 0).all():  # tokens and no units of several
+    if ((tokens.ids >= 0) | tokens.in_image)[span].all():  # tokens and no units of several
         return {}
     written = written_texts(tokens)[span]
     if not any(len(text.split()) > 1 for text in written):

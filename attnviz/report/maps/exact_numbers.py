@@ -7,7 +7,6 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.heads import ChosenHead, heads_with_cells
 from attnviz.maps.recording import Recording
-from attnviz.media.image import Image
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.head_panels import head_panels
 from attnviz.report.maps.heatmaps import MAX_PAGE_MAPS, are_adjacent, divide_page, ranked_heads_of, thumbnail_options
@@ -65,11 +64,11 @@ def exact_numbers(recording: Recording, selected_heads: list[ChosenHead], option
             last_row = None if options.chooses_heads else row_of_last_token(heads)
             report = replace(report, first_sentence=first_sentence(heads, report.frame, left_out, last_row))
     if options.medium.sorts_heads and look.drawn_style == "heatmap" and options.table is None and query is None:
-        are_over_images = any(isinstance(medium, Image) for head in heads for medium in head.maps.key_tokens.media)
+        are_over_images = any(head.maps.key_tokens.image_indices for head in heads)
         report = replace(
             report,
             overview="lens" if are_over_images else "maps",
-            by_turns=None if are_over_images else _by_turns(recording, report, heads, options),
+            by_turns=_by_turns(recording, report, heads, options),
         )
     return with_scales_of_figure(report, heads, options, len(heads))
 

@@ -30,7 +30,9 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport
 from attnviz.report.words.captions import model_name
+from attnviz.text.conversation import Conversation
 from attnviz.text.selection import Selection
+from attnviz.text.units import Units, written_texts
 from tests.models.huggingface.picture_models import QUESTION, TEXT, qwen_folder, word_tokenizer
 from tests.streams import Streams
 
@@ -492,6 +494,46 @@ def test_a_chat_template_that_does_not_end_is_refused(
     monkeypatch.setattr("attnviz.base.bounded.MAX_SECONDS", 0.5)
     with pytest.raises(AttnvizError, match="the model's chat template does not end in"):
         recorded(folder, photo)
+
+
+TEMPLATE = (
+    "{% for m in messages %}<s> {{ m.role }} : {% for part in m.content %}"
+    "{{ '<|vision_start|> <|image_pad|> <|vision_end|> ' if part.type == 'image' else part.text }}{% endfor %} "
+    "</s> {% endfor %}{% if add_generation_prompt %}<s> assistant :{% endif %}"
+)
+
+
+def test_a_chat_has_its_turns_and_each_picture_is_one(qwen: Path, photo: Path, tmp_path: Path) -> None:
+    folder, chat, output = (
+        shutil.copytree(qwen, tmp_path / "model"),
+        tmp_path / "chat.json",
+        tmp_path / "run.safetensors",
+    )
+    (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    turns = [("system", "is"), ("user", QUESTION), ("assistant", "the table"), ("user", "what ?")]
+    chat.write_text(json.dumps([{"role": role, "content": text} for role, text in turns]), encoding="utf-8")
+    pictures = [str(photo)] * 2
+    assert main(["show", str(chat), *pictures, "--model", str(folder), "--generate", "3", "-o", str(output)]) == 0
+    tokens = load(output).maps[0].query_tokens
+    units = Units.of(tokens, "turns")
+    said = dict(zip(units.labels, written_texts(units.as_tokens()), strict=True))
+    told = {f"{number} {role}": text for number, (role, text) in enumerate(turns, 1)}
+    assert said.pop("5 answer") is not None
+    assert said == {"marks": "", **told, "2 picture 1": "drawn.png", "2 picture 2": "drawn.png"}
+    assert list(units.labels)[1:4] == ["1 system", "2 picture 1", "2 picture 2"]
+    for number in (1, 2):
+        is_turn = units.numbers == units.labels.index(f"2 picture {number}")
+        assert (is_turn == (tokens.medium == number)).all()
+
+
+def test_a_text_and_its_picture_are_a_question_in_the_template(qwen: Path, photo: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(qwen, tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    assert recorded(folder, photo).maps[0].query_tokens.groups["turns"].labels == ("1 user", "1 picture")
+    example = Example(messages=Conversation.from_question(QUESTION), images=(photo,))
+    reader = open_reader(ModelSettings(model=str(qwen)), "pictures")
+    with pytest.raises(AttnvizError, match="has no chat template"):
+        reader.read(example)
 
 
 @pytest.mark.parametrize(("attention", "layer"), [(None, 1), ("picture", 0)])

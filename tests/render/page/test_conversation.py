@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import TURNS
@@ -219,3 +220,31 @@ def test_a_saved_conversation_has_turns_with_their_shares(opened: Opened) -> Non
     last = [f"{share:.0%}" for share in shares(1, 2, LAST)]
     assert all(f">{label}</text>" in content for label in LABELS)
     assert all(f">{share}</text>" in content for share in last)
+
+
+def test_a_chat_with_a_picture_opens_as_the_picture_and_turns_are_one_click_away(show: Opener) -> None:
+    tokens = CHAT.maps[0].query_tokens
+    places = np.pad(tokens.places, ((0, 0), (0, 2)))
+    patches = np.flatnonzero(TURN_OF_TOKEN == 1)
+    places[patches] = [(0, 0, 8, 16), (8, 0, 16, 16)]
+    seen = replace(
+        tokens,
+        ids=np.where(TURN_OF_TOKEN == 1, -1, np.arange(len(tokens))),
+        groups={TURNS: Groups(TURN_OF_TOKEN - 1, ("1 picture", *LABELS[1:]))},
+        media=(*tokens.media, Image(np.zeros((16, 16, 3), dtype=np.uint8), 16, 16, "tower.png")),
+        places=places,
+        medium=(TURN_OF_TOKEN == 1).astype(np.int64),
+    )
+    maps = tuple(replace(dense(CHAT, layer), query_tokens=seen, key_tokens=seen) for layer in range(2))
+    opened = show(report_of(replace(CHAT, maps=maps)))
+    opened.until("state.by === 'tokens' && state.list === 'lens' && scene.shown?.whole")
+    assert opened.page.locator(".patches-image:visible").count() == 1
+    opened.page.get_by_role("button", name="Turns", exact=True).click()
+    opened.until("state.by === 'turns' && scene.shown?.whole")
+    assert opened.page.locator(".turn img").get_attribute("alt") == "tower.png"
+    assert opened.page.locator(".turn", has=opened.page.locator("img")).inner_text().startswith("1 picture")
+    assert written_shares(opened) == [f"{share:.0%}" for share in mean_shares(LAST)]
+    opened.evaluate("location.hash = '#query=4+user&key=1+picture'")  # which are no tokens
+    opened.until(f"state.by === 'turns' && state.pin?.query === {LAST} && state.pin.key === 1")
+    opened.evaluate("location.hash = ''")
+    opened.until("state.by === 'tokens' && !state.pin")

@@ -18,14 +18,15 @@ const SAVED = { line: 20, padding: 8, gap: 6, lines: 400 }; // pixels, and lines
 export class Conversation {
   /**
    * @param {HTMLElement} parent
-   * @param {Pick<Text, "labels" | "written" | "pieces">} text
+   * @param {Pick<Text, "labels" | "written" | "pieces" | "pictures">} text
    * @param {string} label
    * @param {Marking} marking
    */
-  constructor(parent, { labels, written = [], pieces }, label, marking) {
+  constructor(parent, { labels, written = [], pieces, pictures = [] }, label, marking) {
     this.labels = labels;
     this.written = written;
     this.pieces = pieces;
+    this.pictures = pictures;
     this.marking = marking;
     /** @type {Set<number>} turns that are unfolded */
     this.unfolded = new Set();
@@ -108,6 +109,7 @@ export class Conversation {
     const [chosen, looks, absent] = [marking.isChosen(unit), marking.isMarked(unit), this.shading?.values?.[unit] === ABSENT];
     const role = labels[unit].replace(/^\d+ /, "").replaceAll(" ", "-");
     const text = written[unit] ?? "";
+    const picture = this.pictures.find(({ tokens }) => tokens.includes(unit));
     const isLong = text.length > MAX_CHARACTERS || text.split("\n").length > MAX_LINES;
     const isFolded = isLong && !this.unfolded.has(unit);
     const share = this.shareOf(unit);
@@ -116,7 +118,8 @@ export class Conversation {
       h("div", { class: "turn-head" },
         h("button", { type: "button", class: "turn-name", "aria-pressed": chosen, title: text ? "What it looks at" : "What belongs to no turn, such as the signs of the chat template" }, labels[unit]),
         share && h("span", { class: "turn-share" }, share)),
-      text && h("div", { class: "turn-text" }, ...partsOfTurn(text).map(({ text: part, start, isCode }) => h(isCode ? "pre" : "p", { dir: "auto", "data-start": start }, part))),
+      picture && h("img", { class: "turn-picture", src: picture.src, alt: text, title: text }),
+      text && !picture && h("div", { class: "turn-text" }, ...partsOfTurn(text).map(({ text: part, start, isCode }) => h(isCode ? "pre" : "p", { dir: "auto", "data-start": start }, part))),
       isLong && h("button", { type: "button", class: "plain turn-more", "aria-expanded": !isFolded }, isFolded ? `Show all of ${text.split("\n").length > MAX_LINES ? `${text.split("\n").length} lines` : "it"}` : "Show less"));
   }
 

@@ -22,15 +22,15 @@ export function takeLevel(by) {
   Object.assign(page, levels[level.name]);
 }
 
-/** Text that a head's queries or keys have when its rows are turns. @param {number} number @param {Axis} axis @returns {Text | undefined} */
-export function turnsOf(number, axis) {
-  const { heads, texts } = /** @type {Page} */ (levels.turns);
+/** Text that a head's queries or keys have when its rows are tokens, or turns. @param {LevelName} name @param {number} number @param {Axis} axis @returns {Text | undefined} */
+export function textAtLevel(name, number, axis) {
+  const { heads, texts } = /** @type {Page} */ (levels[name]);
   return page.turns && texts[(axis === "query" ? heads[number].queries : heads[number].keys)[0]];
 }
 
 /** A token's turn, or the last token of a turn: in a causal model it has read all of it. @param {number} number of a head @param {Axis} axis @param {number | null} place @param {LevelName} name of the level that is left */
 export function placeAtOtherLevel(number, axis, place, name) {
-  const pieces = turnsOf(number, axis)?.pieces ?? [];
+  const pieces = textAtLevel("turns", number, axis)?.pieces ?? [];
   if (place === null) return null;
   if (name === "turns") return pieces[place][0].at(-1) ?? 0;
   return Math.max(0, pieces.findIndex(([tokens]) => tokens.includes(place)));

@@ -8,7 +8,7 @@ import { Words } from "./words.js";
 /** @import { Text } from "./types.js" */
 /** @import { Marking } from "./words.js" */
 
-/** @typedef {Pick<Text, "labels" | "spaces" | "written" | "pieces" | "asked" | "medium" | "images" | "others" | "sound" | "seconds" | "first" | "edges">} Tokens of one axis */
+/** @typedef {Pick<Text, "labels" | "spaces" | "written" | "pieces" | "pictures" | "asked" | "medium" | "images" | "others" | "sound" | "seconds" | "first" | "edges">} Tokens of one axis */
 
 /**
  * Draws what tokens were read from, to be shaded, pointed at and saved.

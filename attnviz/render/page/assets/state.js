@@ -3,7 +3,7 @@
 import { AXES, readAddress, writtenAddress } from "./address.js";
 import { firstHeadOf, leavesOut, valueNow } from "./choices.js";
 import { batch, computed, signal } from "./core.js";
-import { comparing, haveSameTexts, page, takeLevel, turnsOf } from "./data.js";
+import { comparing, haveSameTexts, page, takeLevel, textAtLevel } from "./data.js";
 import { LAYER } from "./filter.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { placeNamed } from "./places.js";
@@ -38,7 +38,7 @@ const begun = {
   list: page.survey ? "points" : page.overview,
   chosen: few,
   together: few.length ? "side" : null,
-  by: page.turns ? "turns" : "tokens",
+  by: page.turns && page.overview === "maps" ? "turns" : "tokens", // a picture is seen before its turns
   special: "",
   scores: "hidden",
   filter: "",
@@ -152,8 +152,11 @@ export function addressOfView() {
 /** Opens what an address names, the browser's where no other is given. */
 export function followAddress(address = location.hash) {
   const named = new URLSearchParams(address.replace(/^#/, ""));
-  const isOfTurns = (/** @type {Axis} */ axis) => !named.has(axis) || placeNamed(/** @type {Text} */ (turnsOf(0, axis)), named.get(axis)) !== null;
-  if (page.turns && !named.has("by") && !(isOfTurns("query") && isOfTurns("key"))) address += "&by=tokens"; // no turn has such a name
+  if (page.turns && !named.has("by")) {
+    const [first, other] = begun.by === "turns" ? /** @type {const} */ (["turns", "tokens"]) : /** @type {const} */ (["tokens", "turns"]);
+    const isNamed = (/** @type {Axis} */ axis) => !named.has(axis) || placeNamed(/** @type {Text} */ (textAtLevel(first, 0, axis)), named.get(axis)) !== null;
+    if (!(isNamed("query") && isNamed("key"))) address += `&by=${other}`;
+  }
   takeLevel(new URLSearchParams(address).get("by") ?? begun.by);
   const { changes, zoom } = readAddress(address, chosen, begun, page);
   batch(() => {

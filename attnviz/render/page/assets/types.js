@@ -188,6 +188,7 @@
  * @property {number[]} [edges] of blocks: the first token of each, and the end
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
  * @property {string[]} [written] what is written in each unit of several words; "" where its label says it
+ * @property {ShownImage[]} [pictures] of a chat, each in a turn of its own
  * @property {[number[], number[]][]} [pieces] of each turn: its tokens, and where they begin in what is written there
  * @property {number} [asked] the query that all heads are seen from where none is chosen; -1 for the mean of all
  * @property {number[]} [special] places of special tokens
