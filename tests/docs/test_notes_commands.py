@@ -227,6 +227,7 @@ def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not
 
 NOTES = Path(__file__).with_name("notes.md").read_text(encoding="utf-8")
 COURSE = Path(__file__).parents[2] / "docs" / "tutorials" / "course.md"
+OWN_MODEL = Path(__file__).parents[2] / "docs" / "own-model.md"
 SHORTHANDS = dict(re.findall(r'^(\w+)="(.*)"$', NOTES, re.MULTILINE))
 
 
@@ -257,9 +258,10 @@ def test_every_test_that_the_document_names_is_there() -> None:
 
 
 def test_the_python_of_the_tutorial_runs() -> None:
-    code = re.findall(r"```python\n(.*?)```", COURSE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
-    exec("\n".join(code), names)
+    for page in (COURSE, OWN_MODEL):
+        code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        exec(code[-1], names)
     assert names["call"].folded_weights.shape == (6, 5, 5)
     model = ModelSettings(num_heads=2, embed_dim=4, device="cpu")
     found = SeededReader(model).compute(Example("Life is short"), 0)
