@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,8 @@ def asked(kind: str, model: Any, inputs: dict[str, Any], question: str) -> Outco
             if kind == "reformer":
                 config.is_decoder = True  # without it, no language head
             model = language_model(config).eval()
+            names_taken = signature(model.forward).parameters
+            one_text = {name: value for name, value in one_text.items() if name in names_taken}
             why = attnviz.why(model, one_text, token=5, position=TEXT_END)
             parts = why.target
             size = max(abs(parts.logit), *(abs(part.adds) for part in parts.parts))

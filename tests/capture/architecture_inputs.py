@@ -61,6 +61,10 @@ def _patches() -> dict[str, Tensor]:
     }
 
 
+def _wave_and_features() -> dict[str, Tensor]:
+    return {"input_values": torch.randn(TEXTS, 1, 6400), "input_features": torch.randn(TEXTS, 20, 160)}
+
+
 INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
     "informer": _series,
     "autoformer": _series,
@@ -107,6 +111,11 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
         "grid_thw": torch.tensor([[1, 4, 4], [1, 4, 4]]),
         "merge_sizes": torch.tensor([1, 1]),
     },
+    "sam2_hiera_det_model": lambda: {"pixel_values": _image(256)},
+    "sam2_vision_model": lambda: {"pixel_values": _image(256)},
+    "blt": lambda: {"input_ids": _ids(), "use_cache": False},
+    "xcodec2": _wave_and_features,
+    "neucodec": _wave_and_features,
     "idefics": lambda: {
         "input_ids": _ids(),
         "pixel_values": _image(32, 1),

@@ -48,6 +48,14 @@ GEMMA_3N = {
 KEY_HEADS = {"num_key_value_heads": 2, "num_global_key_value_heads": 2}
 HYBRID = {"layer_types": ["mamba", "attention"], "num_hidden_layers": 2}
 
+STAGES_OF_8: dict[str, Any] = {
+    "model_type": "pp_lcnet_v4",
+    "out_features": STAGES,
+    "block_configs": [[[3, 8, 8, 1, False]], *([[3, 8, 8, 2, False]] for _ in STAGES[1:])],
+    "stem_channels": [3, 8, 8],
+}
+BYTES = {"hidden_size": 32, "hidden_size_global": 32, "num_attention_heads": 4}
+
 GIVEN: dict[str, dict[str, Any]] = {
     "detr": {"backbone_config": RESNET},
     "table-transformer": {"backbone_config": RESNET},
@@ -91,7 +99,37 @@ GIVEN: dict[str, dict[str, Any]] = {
         "num_cross_attention_heads": 4,
     },
     "esm": {"pad_token_id": 1, "mask_token_id": 32},
-    "pp_ocrv6_small_det": {"backbone_config": {"model_type": "pp_lcnet_v4", "out_features": STAGES[1:]}},
+    "pp_ocrv6_small_det": {"backbone_config": STAGES_OF_8, "layer_list_out_channels": [8, 8, 8, 8]},
+    "pp_ocrv6_medium_det": {
+        "backbone_config": STAGES_OF_8,
+        "scale_factor_list": [1, 2, 4, 8],
+        "kernel_list": [3, 2, 2],
+        "intraclass_block_config": {
+            "reduce_channel": [1, 1, 0],
+            "return_channel": [1, 1, 0],
+            **{
+                f"{lines}_{way}_{size}ratio": [kernel, 1, [each // 2 for each in kernel]]
+                for size, length in (("long", 7), ("mid", 5), ("short", 3))
+                for lines, way, kernel in (
+                    ("vertical", "long_to_small_conv", [length, 1]),
+                    ("horizontal", "small_to_long_conv", [1, length]),
+                    ("symmetric", "conv_long", [length, length]),
+                )
+            },
+        },
+    },
+    "blt": {
+        "encoder_hash_byte_group_vocab": 99,
+        "encoder_config": BYTES,
+        "decoder_config": BYTES | {"num_hidden_layers": 2},
+        "global_config": {"hidden_size": 32, "num_attention_heads": 4},
+        "patcher_config": {"hidden_size": 32, "num_attention_heads": 4},
+    },
+    "lw_detr": {
+        "backbone_config": {"model_type": "lw_detr_vit", "image_size": 64, "out_indices": [1, 2]},
+        "projector_scale_factors": [1.0],
+    },
+    "rf_detr": {"backbone_config": {"model_type": "rf_detr_dinov2", "image_size": 64, "out_indices": [1, 2]}},
     "uvdoc": {"backbone_config": {"model_type": "uvdoc_backbone", "out_features": [*STAGES, "stage5", "stage6"]}},
     "qwen4_exp_text": INDEXED,
     "qwen4_exp": {"text_config": INDEXED},
@@ -168,6 +206,20 @@ CHANGED: dict[str, dict[str, Any]] = {
     "udop": {"image_size": 32, "patch_size": 8},
     "oneformer": {"backbone_config.num_heads": [2, 2, 2, 2]},
     "sam": SEGMENTING,
+    "efficientnet": {"depth_coefficient": 0.3},
+    "align": {"vision_config.depth_coefficient": 0.3},
+    "xlstm": {"hidden_size": 64, "embedding_dim": 64},
+    "xcodec": {"semantic_model_config.num_feat_extract_layers": 7, "codebook_dim": 64},
+    "xcodec2": {"quantization_dim": 64, "num_key_value_heads": 4},
+    "neucodec": {"quantization_dim": 64, "num_key_value_heads": 4},
+    "dots3_note_text": {"num_key_value_heads": 4},
+    "dots3_note": {
+        "text_config.num_key_value_heads": 4,
+        "vision_config.adapter_in_dim": 32,
+        "vision_config.adapter_out_dim": 32,
+        "audio_config.adapter_input_size": 32,
+        "audio_config.adapter_out_dim": 32,
+    },
     "sam_hq": SEGMENTING,
 }
 PARTS = {"musicgen": "decoder", "musicgen_melody": "decoder"}  # the configuration that the model is made of
