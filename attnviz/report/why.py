@@ -335,7 +335,7 @@ def _loss_chart(why: Why) -> Summary:
         Column("removed", names, align="<"), Column("nats", losses_of_rows, bars), Column("control", notes, align="<")
     )
     measured = "log-probability" if why.target.versus is None else "lead"
-    return replace(table, title=f"what the {measured} loses, in nats", dots=dots)
+    return replace(table, title=f"what the {measured} loses, in nats; each dot a control", dots=dots)
 
 
 def _largest_origin(why: Why, part: LogitPart) -> str:

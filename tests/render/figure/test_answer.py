@@ -36,8 +36,10 @@ def why() -> Why:
     """An answer whose heads lose 8 nats, and 4 controls -2, 0, 2 and 6."""
     answer = TrainedReader(ModelSettings(model="trained", device="cpu")).why(Example("the cat sat. the cat"))
     heads, source = answer.checks
-    heads = replace(heads, lost=8.0, controls=np.array([-2.0, 0.0, 2.0, 6.0]))
-    return replace(answer, checks=(heads, replace(source, lost=4.0, controls=np.array([0.5]))))
+    heads = replace(heads, losses=np.array([8.0]), losses_of_controls=np.array([[-2.0], [0.0], [2.0], [6.0]]))
+    return replace(
+        answer, checks=(heads, replace(source, losses=np.array([4.0]), losses_of_controls=np.array([[0.5]])))
+    )
 
 
 def report_of(why: Why, **look: Any) -> DrawnReport:
@@ -115,7 +117,7 @@ def test_nothing_overlaps_or_leaves_the_page(why: Why, size: str | None) -> None
 
 
 def test_a_figure_says_doubts_and_the_prediction_and_its_file_everything(why: Why) -> None:
-    doubted = replace(why, checks=(replace(why.checks[0], lost=0.0), why.checks[1]))
+    doubted = replace(why, checks=(replace(why.checks[0], losses=np.array([0.0])), why.checks[1]))
     report = report_of(doubted)
     first, second = report.answer.splitlines()
     assert first.startswith("Contributions and checks disagree: heads 1.0 and 1.1 add most")
