@@ -32,7 +32,8 @@ class BatchPrompt:
 def read_prompts(path: Path, columns: Sequence[str] = ()) -> list[BatchPrompt]:
     """Returns the prompts of a file: its lines, or with a suffix of a table the rows below the names of its columns.
 
-    ``columns`` are those beside the text that the command reads; a remark names the others.
+    ``columns`` are those beside the text that the command reads; a remark names the others, except the corrupt text,
+    which says nothing unless it is asked for.
     """
     from attnviz.base.reading import read_text
 
@@ -44,7 +45,7 @@ def read_prompts(path: Path, columns: Sequence[str] = ()) -> list[BatchPrompt]:
         for line, cells in rows:
             place = f"{str(path)!r}, line {line}"
             prompts.append(_prompt(cells, place, columns))
-            unread |= dict.fromkeys(name for name in cells if name not in (TEXT_COLUMN, *columns))
+            unread |= dict.fromkeys(name for name in cells if name not in (TEXT_COLUMN, CORRUPT_COLUMN, *columns))
         advice = f"give a table with a column {TEXT_COLUMN!r} and a row for each text"
     else:
         lines = enumerate(content.splitlines(), 1)

@@ -55,8 +55,9 @@ def test_columns_that_a_command_does_not_read_are_named(
     tmp_path: Path, columns: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.csv"
-    path.write_text("id,text,token,versus\n1,a b,a,b\n", encoding="utf-8")
+    path.write_text("id,text,token,versus,corrupt\n1,a b,a,b,a c\n", encoding="utf-8")
     [prompt] = read_prompts(path, columns)
+    assert prompt.corrupt is None
     assert (prompt.token, prompt.versus) == (("a", "b") if columns else (None, None))
     assert capsys.readouterr().err == f"attnviz: not read from {str(path)!r}: {said}\n"
 
