@@ -21,7 +21,7 @@ from attnviz.report.picture.panels import LOGIT, Quantity
 from attnviz.report.picture.report import DrawnReport, HeadList, Summary
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.why import KIND_WORDS, frozen_remark, listed_heads, nats
-from attnviz.report.words.captions import source_of
+from attnviz.report.words.captions import least_p_remarks, source_of
 from attnviz.text.head_name import HeadName
 
 MAX_LISTED_HEADS = 8  # on a screen, beside the leading ones
@@ -266,6 +266,7 @@ def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
         meaning += " Loses: nats, if heads write zero; others: the largest mean loss without one of the other sets."
     return (
         meaning,
+        *least_p_remarks([(removal.p, len(removal.controls)) for removal in behaviour.removals if removal.drawn]),
         frozen_remark(behaviour.frozen, "each prompt"),
         *(["The logit is the one before the model's soft cap."] if behaviour.capped else []),
         *silence_remarks(

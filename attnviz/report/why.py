@@ -25,7 +25,7 @@ from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, S
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.picture.structure import quoted
 from attnviz.report.routes import MAX_EDGES, MAX_LINES, route_graph
-from attnviz.report.words.captions import numbered_token, quoted_token, source_of
+from attnviz.report.words.captions import least_p_remarks, numbered_token, quoted_token, source_of
 from attnviz.text.tokens import Tokens
 
 MAX_LISTED_PARTS = 8  # the most parts on a screen; a row with the sum of the others follows
@@ -253,11 +253,13 @@ def why_remarks(why: Why) -> tuple[str, ...]:
     """Returns remarks on what is frozen and what is not counted, on rounding, and on the draws of the controls."""
     target = why.target
     is_rounded = abs(why.residue) > EXACT_SUM
+    drawn = [(check.p, len(check.controls)) for check in why.checks if check.drawn and not check.is_exhaustive]
     return (
         frozen_remark(target.frozen, "this text"),
         *(["The model computes in lower precision, so the sum is not exact."] if is_rounded else []),
         *(["The logit is the one before the model's soft cap."] if target.capped else []),
         *silence_remarks(target.silent_layers, (part.layer for part in target.heads if part.layer is not None)),
+        *least_p_remarks(drawn, "draws"),
         *why.remarks,
     )
 

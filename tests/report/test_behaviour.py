@@ -146,6 +146,7 @@ def test_the_list_has_the_chosen_heads_with_their_losses_and_closes() -> None:
     assert rows["0.1"][4:] == ("", "", "", "")
     amounts = [float(rows[name][1]) for name in ("0.0", "0.1", "1.0", "embedding", "MLPs")]
     assert sum(amounts) == pytest.approx(float(rows["difference"][1]), abs=0.03)
+    assert "p = 0.048 is the least that 20 sets can give. Each p is taken alone" in report.remarks[1]
     assert float(rows["together"][1]) == pytest.approx(float(rows["0.0"][1]) + float(rows["1.0"][1]), abs=0.02)
 
 

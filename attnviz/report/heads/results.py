@@ -25,7 +25,7 @@ from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions, refuse_changed
 from attnviz.report.picture.panels import EFFECT, Panel, Quantity
 from attnviz.report.picture.report import Summary
-from attnviz.report.words.captions import quoted_token, source_of
+from attnviz.report.words.captions import least_p_remarks, quoted_token, source_of
 
 if TYPE_CHECKING:
     from attnviz.battery.head_types import HeadTypes
@@ -159,7 +159,8 @@ def _control_remarks(effects: Effects) -> list[str]:
     chosen = " These heads were chosen by their effect on the same texts, so that p is too small." * effects.greedy
     return [
         f"Other heads: the change without {drawn}; p is (1 + those that change it as much, in the same direction) / "
-        f"(1 + all of them).{chosen}"
+        f"(1 + all of them).{chosen}",
+        *least_p_remarks([(row.p, len(row.controls)) for row in effects.rows if row.controls]),
     ]
 
 
