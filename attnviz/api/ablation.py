@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.api.reading import Reading, for_each, readings_of
 from attnviz.base.errors import AttnvizError, option, or_list
-from attnviz.effects.ablation import AblatedText, Ablation, Metric
+from attnviz.effects.ablation import AblatedText, Ablation, Metric, shared_label
 from attnviz.effects.effect_table import ANSWERED
 from attnviz.maps.derived import NO_CONTRIBUTIONS
 from attnviz.models.reading.example import Example, FoundToken
@@ -227,7 +227,7 @@ def effects_of_examples(
             for example, answer, other, other_inputs in zip(examples, answers, others, corrupt, strict=True)
         ]
     )
-    token, other = _shared_label(answers), _shared_label(others)
+    token, other = (shared_label(each and each.label for each in tokens) for tokens in (answers, others))
     if effects.metric in ANSWERED and not token and any(answers):
         subtracted = ", and a token of its own whose logit is subtracted" if any(others) else ""
         remarks[f"Each text has its own answer{subtracted}."] = None
@@ -246,9 +246,3 @@ def effects_of_examples(
             *effects.remarks,
         ),
     )
-
-
-def _shared_label(tokens: Sequence[FoundToken | None]) -> str:
-    """Returns the label that all these tokens have; "" if there are several, or none."""
-    labels = {"" if token is None else token.label for token in tokens}
-    return labels.pop() if len(labels) == 1 else ""

@@ -1,6 +1,6 @@
 """Measures how the output of a torch module changes when heads, or sets of them, are ablated."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from statistics import fmean
@@ -97,24 +97,6 @@ class AblatedText:
     corrupt: Any = None  # the arguments for another text, whose outputs replace those of heads; ``None`` for none
 
 
-def _shared(ids: Iterable[int | None]) -> str:
-    """Returns the id that all texts have; "" if they have different ones, or none."""
-    different = list(set(ids))
-    return str(different[0]) if len(different) == 1 and different[0] is not None else ""
-
-
-@dataclass(frozen=True)
-class _TextResult:
-    """The results of ablation on one text."""
-
-    sets: list[HeadSet]  # the sets of heads that were ablated
-    controls: dict[HeadSet, list[HeadSet]]  # the other sets beside which a set is judged
-    values: Mapping[HeadSet, float]  # the metric without each of all these sets
-    baseline: float  # the metric with all heads
-    metric: str  # the name of the metric
-    silent_layers: list[str]  # remarks on the model's layers without attention
-
-
 @dataclass(frozen=True, eq=False)
 class Ablation:
     """An ablation of heads, which runs over any number of texts; `attnviz.ablate` describes its options."""
@@ -155,28 +137,47 @@ class Ablation:
             means = None
             if self.replace_by == "mean" and len(texts) > 1:
                 means = mean_rows(self._outputs_of_heads(text) for text in track(texts, "averaging heads"))
-            runs = _Runs(self, texts, means)
-            sets = None if self.top is None else _greedy_sets(runs, self.top)
-            results = [self._result(run, metric, sets) for run, metric in runs]
-        first = results[0]
+            # the outputs of modules are cached for one text only
+            only_run = [self.run(texts[0], means)] if len(texts) == 1 else None
+
+            def runs() -> Iterable[tuple[TextRun, str]]:
+                return only_run or (self.run(text, means) for text in texts)
+
+            sets = None if self.top is None else self._greedy_sets(runs, self.top)
+            controls: dict[HeadSet, list[HeadSet]] = {}  # the other sets beside which a set is judged
+            changes: list[dict[HeadSet, float]] = []  # of each text
+            baselines: list[float] = []
+            for run, metric in runs():
+                if not changes:  # the first text decides which sets these are
+                    name_of_metric, known = metric, [_name(head) for head in run.clean.heads]
+                    silent_layers = silence_remarks(run.clean.silent_layers, (head.layer for head in known))
+                    sets = self.head_sets(run) if sets is None else sets
+                    named = [_heads_of_set(name, run.clean) for name in self.sets or ()]
+                    compared = named if self.controls is None else sets
+                    controls = {heads: random_sets(heads, known, self._count_of_controls) for heads in compared}
+                assert sets is not None
+                all_sets = list(dict.fromkeys((*sets, *chain.from_iterable(controls.values()))))
+                values, baseline = run.values(all_sets), run.baseline
+                changes.append({heads: value - baseline for heads, value in zip(all_sets, values, strict=True)})
+                baselines.append(baseline)
 
         def effect(heads: HeadSet, controls: Sequence[HeadSet] = ()) -> Effect:
-            changes = np.array([result.values[heads] - result.baseline for result in results])
-            return Effect(heads, changes, tuple(map(effect, controls)))
+            return Effect(heads, np.array([of_text[heads] for of_text in changes]), tuple(map(effect, controls)))
 
+        chooses_heads = self.heads is not None and self.heads != Selection()
         return Effects(
-            rows=tuple(effect(heads, first.controls.get(heads, ())) for heads in first.sets),
-            metric=first.metric,
+            rows=tuple(effect(heads, controls.get(heads, ())) for heads in sets or ()),
+            metric=name_of_metric,
             by=self.replace_by if texts[0].corrupt is None else "another text",
-            baseline=fmean(result.baseline for result in results),
+            baseline=fmean(baselines),
             texts=len(texts),
             model=type(self.model).__name__,
-            token=_shared(text.token for text in texts),
-            versus=_shared(text.versus for text in texts),
+            token=shared_label(None if text.token is None else str(text.token) for text in texts),
+            versus=shared_label(None if text.versus is None else str(text.versus) for text in texts),
             controls=self._count_of_controls,
             pairs=self.pairs,
             greedy=self.top is not None,
-            remarks=tuple(first.silent_layers) if self.heads is None or self.heads == Selection() else (),
+            remarks=() if chooses_heads else tuple(silent_layers),
         )
 
     @property
@@ -219,49 +220,29 @@ class Ablation:
         """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""
         return chosen_sets(run.clean, self.heads, self.sets, self.pairs)
 
-    def _result(self, run: TextRun, metric: str, sets: list[HeadSet] | None) -> _TextResult:
-        """Returns the metric on one text with all heads, without each set, and without the controls of each."""
-        sets = self.head_sets(run) if sets is None else sets
-        known = [_name(head) for head in run.clean.heads]
-        compared = sets if self.controls is not None else [_heads_of_set(name, run.clean) for name in self.sets or ()]
-        controls = {heads: random_sets(heads, known, self._count_of_controls) for heads in compared}
-        all_sets = list(dict.fromkeys((*sets, *chain.from_iterable(controls.values()))))
-        values = dict(zip(all_sets, run.values(all_sets), strict=True))
-        silent_layers = silence_remarks(run.clean.silent_layers, (head.layer for head in run.clean.heads))
-        return _TextResult(sets, controls, values, run.baseline, metric, silent_layers)
+    def _greedy_sets(self, runs: Callable[[], Iterable[tuple[TextRun, str]]], top: int) -> list[HeadSet]:
+        """Returns a set that grows by the heads whose ablation changes the metric most, in the mean over the texts."""
+        first_run, _ = next(iter(runs()))
+        candidates = self.head_sets(first_run)
+        if not 1 <= top <= len(candidates):
+            raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
+        removed_sets: list[HeadSet] = []
+        for _ in range(top):
+            removed_set = removed_sets[-1] if removed_sets else ()
+            candidate_sets = [
+                tuple(sorted({*removed_set, *heads})) for heads in candidates if not set(heads) <= set(removed_set)
+            ]
+            if not candidate_sets:  # sets may share heads, so fewer steps can remove every head
+                raise AttnvizError(
+                    f"{option('top', top)} is out of range: after {len(removed_sets)} steps no head is left; "
+                    f"give 1 to {len(removed_sets)}"
+                )
+            changes = [np.array(run.values(candidate_sets)) - run.baseline for run, _ in runs()]
+            removed_sets.append(candidate_sets[int(np.abs(np.mean(changes, axis=0)).argmax())])
+        return removed_sets
 
 
-class _Runs:
-    """The runs of a model on texts: of a single one always the same, and of several a new one each time.
-
-    The outputs of modules are cached for one text only.
-    """
-
-    def __init__(self, ablation: Ablation, texts: list[AblatedText], means: Mapping[Key, Tensor] | None) -> None:
-        self.ablation, self.texts, self.means = ablation, texts, means
-        self.only_run = [ablation.run(texts[0], means)] if len(texts) == 1 else None
-
-    def __iter__(self) -> Iterator[tuple[TextRun, str]]:
-        return iter(self.only_run or (self.ablation.run(text, self.means) for text in self.texts))
-
-
-def _greedy_sets(runs: _Runs, top: int) -> list[HeadSet]:
-    """Returns a set that grows by the heads whose ablation changes the metric most, in the mean over the texts."""
-    first_run, _ = next(iter(runs))
-    candidates = runs.ablation.head_sets(first_run)
-    if not 1 <= top <= len(candidates):
-        raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
-    removed_sets: list[HeadSet] = []
-    for _ in range(top):
-        removed_set = removed_sets[-1] if removed_sets else ()
-        candidate_sets = [
-            tuple(sorted({*removed_set, *heads})) for heads in candidates if not set(heads) <= set(removed_set)
-        ]
-        if not candidate_sets:  # sets may share heads, so fewer steps can remove every head
-            raise AttnvizError(
-                f"{option('top', top)} is out of range: after {len(removed_sets)} steps no head is left; "
-                f"give 1 to {len(removed_sets)}"
-            )
-        changes = [np.array(run.values(candidate_sets)) - run.baseline for run, _ in runs]
-        removed_sets.append(candidate_sets[int(np.abs(np.mean(changes, axis=0)).argmax())])
-    return removed_sets
+def shared_label(labels: Iterable[str | None]) -> str:
+    """Returns the label that all texts have; "" if they have different ones, or one has none."""
+    different = set(labels)
+    return (different.pop() or "") if len(different) == 1 else ""

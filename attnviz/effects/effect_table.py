@@ -43,7 +43,8 @@ KINDS = {
     "remarks": TEXTS,
     "effects": list_of(OBJECT, MAX_TEXTS),
 }
-KINDS |= dict.fromkeys(("metric", "by", "model", "title", "token", "versus"), TEXT)
+TEXT_FIELDS = ("metric", "by", "model", "title", "token", "versus")
+KINDS |= dict.fromkeys(TEXT_FIELDS, TEXT)
 KINDS_OF_CONTROL = {"heads": TEXTS, "texts": list_of(NUMBER, MAX_TEXTS)}
 KINDS_OF_ROW = KINDS_OF_CONTROL | {"controls": list_of(OBJECT, MAX_TEXTS)}
 # what a file of another program may leave out
@@ -195,18 +196,14 @@ class Effects:
                 rows.append(effect(row, tuple(map(effect, row["controls"]))))
             if not rows or len({frozenset(row.heads) for row in rows}) < len(rows):
                 raise ValueError
+            text_fields: dict[str, Any] = {name: printable(content[name]) for name in TEXT_FIELDS}
             return cls(
                 rows=tuple(rows),
                 texts=content["texts"],
                 baseline=float(content["baseline"]),
                 remarks=tuple(map(printable, content["remarks"])),
-                metric=printable(content["metric"]),
-                by=printable(content["by"]),
-                model=printable(content["model"]),
-                title=printable(content["title"]),
-                token=printable(content["token"]),
-                versus=printable(content["versus"]),
                 controls=content["controls"],
+                **text_fields,
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             if isinstance(error, AttnvizError) and not isinstance(error, NotJsonError):

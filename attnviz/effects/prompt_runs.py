@@ -47,6 +47,7 @@ def _removals(
         sets = list(dict.fromkeys(each for heads, drawn in tested for each in (heads, *drawn)))
         losses.append(dict(zip(sets, run.values(sets), strict=True)))
         resumes = run.resumes
+        del clean, run  # which hold the outputs of all modules, before the next prompt has its own
 
     return tuple(check_of_heads(heads, drawn, behaviour.leading_heads, labels, losses) for heads, drawn in tested)
 

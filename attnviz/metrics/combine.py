@@ -6,7 +6,7 @@ layer's heads and models the residual connection as an identity matrix with a fi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -50,16 +50,8 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
         )
     if method == "rollout":
         return rollout(heads, residual)
-    maps, last_maps = heads[0][0], heads[-1][0]
     return CombinedMaps(
-        layer=last_maps.layer,
-        module=combined_name(method, [head_name(*head) for head in heads]),
-        heads=(0,),
-        query_tokens=maps.query_tokens,
-        key_tokens=maps.key_tokens,
-        kind=maps.kind,
-        item=maps.item,
-        quantity=maps.quantity,
+        **_fields(heads, method),
         sources=tuple(heads),
         method="mean" if method == "mean" else "max",
     ).dense_if_small()
@@ -102,7 +94,7 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     product is causal if every layer is. Source: Abnar and Zuidema 2020, section 3, equation 1.
     """
     heads = [(without_sink(maps), head) for maps, head in heads]  # a sink mixes nothing into a token
-    maps, last_maps = heads[0][0], heads[-1][0]
+    maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
         raise AttnvizError(
             f"rollout follows self-attention from layer to layer; use {option('reduce', 'mean')} or max here"
@@ -126,19 +118,15 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
         if residual == 0:
             reached_cells = ((matrix > 0).astype(np.float32) @ reached_cells > 0).astype(np.float32)
     window = _repeated_window(weights, reached_cells > 0 if residual == 0 else weights > 0, 1)
-    return DenseMaps(
-        layer=last_maps.layer,
-        module=combined_name("rollout", [head_name(*head) for head in heads]),
-        heads=(0,),
-        query_tokens=maps.query_tokens,
-        key_tokens=maps.key_tokens,
-        kind=maps.kind,
-        item=maps.item,
-        quantity=maps.quantity,
-        scores=window.scores,
-        weights=window.weights,
-        visible=window.visible,
-    )
+    return DenseMaps(**_fields(heads, "rollout"), scores=window.scores, weights=window.weights, visible=window.visible)
+
+
+def _fields(heads: Heads, method: str) -> dict[str, Any]:
+    """Returns what the map of combined heads has from them: the tokens of the first, in the layer of the last."""
+    names = ("query_tokens", "key_tokens", "kind", "item", "quantity")
+    fields = {name: getattr(heads[0][0], name) for name in names}
+    module = combined_name(method, [head_name(*head) for head in heads])
+    return {"layer": heads[-1][0].layer, "module": module, "heads": (0,)} | fields
 
 
 def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:

@@ -11,7 +11,6 @@ from attnviz.base.errors import option, with_capital
 from attnviz.effects.behaviour import Behaviour
 from attnviz.effects.controls import CONTROLS, LEVEL
 from attnviz.effects.why import LEAST_LOSS, Check
-from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure, margin_of_mean
 from attnviz.report.heads.lists import PICTURE_REMARKS, Column, bar_lengths, layers_by_heads, listed, number_texts
@@ -20,7 +19,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Quantity
 from attnviz.report.picture.report import DrawnReport, HeadList, Summary
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.why import KIND_WORDS, frozen_remark, listed_heads, nats
+from attnviz.report.why import KIND_WORDS, amounts_of_kinds, frozen_remark, listed_heads, nats, run_remarks
 from attnviz.report.words.captions import least_p_remarks, source_of
 from attnviz.text.head_name import HeadName
 
@@ -78,8 +77,7 @@ def behaviour_sentences(behaviour: Behaviour) -> tuple[str, ...]:
             f"In {successes} of {len(prompts)} prompts {behaviour.model} prefers the answer to the other token, and in "
             f"{firsts} it predicts it; their logits differ by {mean}"
         )
-    sums = sorted(_kind_sums(behaviour).items(), key=lambda item: -abs(item[1].mean()))
-    adding = ", ".join(f"{KIND_WORDS.get(kind, 'not attributed')} {amounts.mean():+.2f}" for kind, amounts in sums)
+    adding = amounts_of_kinds({kind: float(amounts.mean()) for kind, amounts in _kind_sums(behaviour).items()})
     total = f"{logits[behaviour.held_out].mean():.2f}"
     residue = max(prompt.residue for prompt in prompts)
     heads = behaviour.leading_heads
@@ -146,7 +144,10 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
         if len(controls) > 1:
             losses += f" on average and {nats(controls[largest])} at most, without {together.drawn[largest]}"
         drawn = "all that there are" if together.is_exhaustive else "drawn from the same or the nearest layers"
-        others = _sets_phrase(len(together.names), len(controls))
+        size = len(together.names)
+        noun = "other head" if size == 1 else "set"
+        others = f"one {noun}" if len(controls) == 1 else f"each of {len(controls)} {noun}s"
+        others += "" if size == 1 else f" of {size} other heads"
         sentence += f"; without {others}, {drawn}, by {losses} (p = {together.p:.2g})"
     sentences = [f"{sentence}."]
     if alone:
@@ -161,13 +162,6 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
             verdict = "none more than other single heads"
         sentences.append(f"Without each alone it loses {losses}; {verdict}.")
     return sentences
-
-
-def _sets_phrase(size: int, count: int) -> str:
-    """Returns ``each of 20 other heads`` or ``each of 20 sets of 2 other heads``."""
-    noun = "other head" if size == 1 else "set"
-    sets = f"one {noun}" if count == 1 else f"each of {count} {noun}s"
-    return sets if size == 1 else f"{sets} of {size} other heads"
 
 
 def _kind_sums(behaviour: Behaviour) -> dict[str, Float64Array]:
@@ -199,7 +193,10 @@ def _part_list(behaviour: Behaviour, options: ReportOptions) -> Summary:
     if rest:
         rows.append((f"{len(rest)} more", held_out[:, rest].sum(axis=1), "", None))
     kinds = {kind: amounts for kind, amounts in _kind_sums(behaviour).items() if kind != "head"}
-    rows += [(KIND_WORDS.get(kind, "other").removeprefix("the "), amounts, "", None) for kind, amounts in kinds.items()]
+    rows += [
+        ("other" if kind == "other" else KIND_WORDS[kind].removeprefix("the "), amounts, "", None)
+        for kind, amounts in kinds.items()
+    ]
     rows.append(("difference" if behaviour.is_contrast else "logit", held_out.sum(axis=1), "", None))
     if behaviour.removals and len(behaviour.removals[0].names) > 1:
         together = [index for index in heads if behaviour.parts[index].name in leading]
@@ -268,11 +265,7 @@ def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
         meaning,
         *least_p_remarks([(removal.p, len(removal.controls)) for removal in behaviour.removals if removal.drawn]),
         frozen_remark(behaviour.frozen, "each prompt"),
-        *(["The logit is the one before the model's soft cap."] if behaviour.capped else []),
-        *silence_remarks(
-            behaviour.silent_layers,
-            (part.layer for part in behaviour.parts if part.kind == "head" and part.layer is not None),
-        ),
+        *run_remarks(behaviour, (part for part in behaviour.parts if part.kind == "head")),
         *behaviour.remarks,
         f"{runs}.",
     )

@@ -3,14 +3,15 @@
 Sentences name contributions and, beside them, what is lost without these parts. If both disagree, that comes first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import option, with_capital
-from attnviz.effects.logit_parts import LogitPart
+from attnviz.effects.behaviour import Behaviour
+from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.effects.why import LEAST_LOSS, Check, Why
 from attnviz.maps.recording import Recording, silence_remarks
 from attnviz.media.text import Text
@@ -35,8 +36,9 @@ MAX_SHADED_TOKENS = 160  # of a text that is shaded whole on a screen; of a long
 MAX_SHADED_KEYS = 4  # of a longer text, around which its tokens are shaded
 LEAST_PROBABILITY = 0.005  # of a candidate that a sentence names after the first
 EXACT_SUM = 1e-4  # the largest residue that needs no explanation
-KIND_WORDS = {"head": "heads", "mlp": "MLPs", "embedding": "the embedding", "bias": "biases"}
-KIND_ROWS = {"mlp": "MLPs", "embedding": "embedding", "bias": "biases", "other": "not attributed"}
+KIND_WORDS = {
+    "head": "heads", "mlp": "MLPs", "embedding": "the embedding", "bias": "biases", "other": "not attributed"
+}  # fmt: skip
 
 
 def why_report(
@@ -86,14 +88,12 @@ def why_sentences(why: Why) -> tuple[str, ...]:
     if target.token != why.candidates[0].token:
         prediction += f" Explained is {quoted_token(target.label)}, {_percent(why.probability)}."
 
-    amounts = sorted(why.sums.items(), key=lambda item: -abs(item[1]))
-    adding = ", ".join(f"{KIND_WORDS.get(kind, 'not attributed')} {amount:+.2f}" for kind, amount in amounts)
     if target.versus is None:
         subject = f"The logit of {quoted_token(target.label)} is {target.logit:.2f}"
     else:
         pair = f"{quoted_token(target.label)} is {abs(target.logit):.2f} {'above' if target.logit >= 0 else 'below'}"
         subject = f"The logit of {pair} that of {quoted_token(target.versus_label)}"
-    total = f"{subject}: {adding}; the sum closes within {abs(why.residue):.0e}."
+    total = f"{subject}: {amounts_of_kinds(why.sums)}; the sum closes within {abs(why.residue):.0e}."
     return (
         *_doubts(why),
         prediction,
@@ -101,6 +101,12 @@ def why_sentences(why: Why) -> tuple[str, ...]:
         *_carrier_sentences(why),
         *(_check_sentence(why, check) for check in why.checks),
     )
+
+
+def amounts_of_kinds(sums: Mapping[str, float]) -> str:
+    """Returns what all parts of each kind add, the largest first, such as ``heads +4.50, MLPs +1.50``."""
+    amounts = sorted(sums.items(), key=lambda item: -abs(item[1]))
+    return ", ".join(f"{KIND_WORDS[kind]} {amount:+.2f}" for kind, amount in amounts)
 
 
 def _carrier_sentences(why: Why) -> list[str]:
@@ -194,35 +200,34 @@ def _percent(probability: float) -> str:
 def _doubts(why: Why) -> list[str]:
     """Returns a sentence for each check that disagrees with the contribution of its parts."""
     added = {"heads": [part.adds for part in why.leading_heads], "source": [each.adds for each in why.leading_sources]}
-    return [
-        _doubt(why, check)
-        for check in why.checks
-        if not check.exceeds_control and max(added[check.kind], default=0.0) >= LEAST_LOSS  # else nothing could be lost
-    ]
-
-
-def _doubt(why: Why, check: Check) -> str:
-    """Returns the sentence that a contribution and its check disagree, or that other parts matter as much."""
-    is_one, is_source = len(check.names) == 1, check.kind == "source"
-    names = quoted_token(check.names[0]) if is_source else listed_heads(check.names)
-    names += f" and {len(check.names) - 1} more" if is_source and not is_one else ""
-    action = f"{'hiding' if is_source else 'removing'} {'it' if is_one else 'them'}"
-    if check.loses_nothing:
-        change = f"gains {nats(-check.lost)}" if check.lost <= -LEAST_LOSS else f"loses nothing ({nats(check.lost)}"
-        change += " nats" if check.lost <= -LEAST_LOSS else " nats)"
-        return f"Contributions and checks disagree: {names} {'adds' if is_one else 'add'} most, but {action} {change}."
-    largest = int(check.controls.argmax())
-    axis = why.context_tokens if check.is_context else why.tokens
-    other = "another choice"
-    if check.drawn and is_source and axis is not None:
-        other = f"hiding {numbered_token(axis, int(check.drawn[largest]))}"
-    elif check.drawn:
-        other = f"removing {check.drawn[largest]}"
-    drawn = "" if check.is_exhaustive else ", drawn at random,"
-    return (
-        f"The prediction rests on more than {names}: {'it adds' if is_one else 'they add'} most, and {action} loses "
-        f"{nats(check.lost)} nats, but {other}{drawn} loses {nats(check.controls[largest])}."
-    )
+    sentences = []
+    for check in why.checks:
+        if check.exceeds_control or not max(added[check.kind], default=0.0) >= LEAST_LOSS:  # nothing could be lost
+            continue
+        is_one, is_source = len(check.names) == 1, check.kind == "source"
+        names = quoted_token(check.names[0]) if is_source else listed_heads(check.names)
+        names += f" and {len(check.names) - 1} more" if is_source and not is_one else ""
+        action = f"{'hiding' if is_source else 'removing'} {'it' if is_one else 'them'}"
+        if check.loses_nothing:
+            change = f"loses nothing ({nats(check.lost)} nats)"
+            if check.lost <= -LEAST_LOSS:
+                change = f"gains {nats(-check.lost)} nats"
+            verb = "adds" if is_one else "add"
+            sentences.append(f"Contributions and checks disagree: {names} {verb} most, but {action} {change}.")
+            continue
+        largest = int(check.controls.argmax())
+        axis = why.context_tokens if check.is_context else why.tokens
+        other = "another choice"
+        if check.drawn and is_source and axis is not None:
+            other = f"hiding {numbered_token(axis, int(check.drawn[largest]))}"
+        elif check.drawn:
+            other = f"removing {check.drawn[largest]}"
+        drawn = "" if check.is_exhaustive else ", drawn at random,"
+        sentences.append(
+            f"The prediction rests on more than {names}: {'it adds' if is_one else 'they add'} most, and {action} "
+            f"loses {nats(check.lost)} nats, but {other}{drawn} loses {nats(check.controls[largest])}."
+        )
+    return sentences
 
 
 def nats(loss: float) -> str:
@@ -257,11 +262,16 @@ def why_remarks(why: Why) -> tuple[str, ...]:
     return (
         frozen_remark(target.frozen, "this text"),
         *(["The model computes in lower precision, so the sum is not exact."] if is_rounded else []),
-        *(["The logit is the one before the model's soft cap."] if target.capped else []),
-        *silence_remarks(target.silent_layers, (part.layer for part in target.heads if part.layer is not None)),
+        *run_remarks(target, target.heads),
         *least_p_remarks(drawn, "draws"),
         *why.remarks,
     )
+
+
+def run_remarks(run: LogitParts | Behaviour, heads: Iterable[LogitPart]) -> list[str]:
+    """Returns remarks on a soft cap, and on layers without attention."""
+    capped = ["The logit is the one before the model's soft cap."] if run.capped else []
+    return [*capped, *silence_remarks(run.silent_layers, (part.layer for part in heads if part.layer is not None))]
 
 
 def frozen_remark(frozen: Sequence[str], text: str) -> str:
@@ -298,7 +308,11 @@ def sum_rows(why: Why, heads: Sequence[LogitPart]) -> list[tuple[str, float]]:
     count = len(why.target.heads) - len(heads)
     others = why.sums.get("head", 0.0) - sum(part.adds for part in heads)
     rows = [(f"{count} other head{'s' if count > 1 else ''}", others)] if count else []
-    rows += [(name, why.sums[kind]) for kind, name in KIND_ROWS.items() if kind in why.sums]
+    rows += [
+        (words.removeprefix("the "), why.sums[kind])
+        for kind, words in KIND_WORDS.items()
+        if kind != "head" and kind in why.sums
+    ]
     return [*rows, ("rounding", why.residue)]
 
 
