@@ -13,7 +13,7 @@ attnviz_menu = {
     "How to": "show models heads matters why survey battery compare-and-explain figures page browse vision speech "
     "own-model live replay arrays from-transformerlens",
     "Reference": "reference/command-line reference/python checked-models data gallery glossary",
-    "Explanation": "explanation length architecture project",
+    "Explanation": "explanation length architecture architecture-walks project",
 }
 exclude_patterns = ["cards/*"]
 myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]

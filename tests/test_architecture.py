@@ -113,7 +113,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     [("One call through capture", 16), ("One picture, from the command line to the bytes", 25)],
 )
 def test_page_quotes_the_lines_of_the_functions_that_it_names(heading: str, lines: int) -> None:
-    page = (ROOT / "docs/architecture.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    page = (ROOT / "docs/architecture-walks.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     quoted_lines = 0
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         source = ""

@@ -207,15 +207,15 @@ def test_a_metric_of_one_function_and_a_line_is_measured_in_surveys_and_heads(
 
 def test_a_metric_that_compares_places_is_absent_on_an_axis_in_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     model = RandomTexts(MODELS["bert"])
-    needing = ("first", "previous", "next", "induction", "distance", "spread", "locality")
+    needing = {name for name, metric in METRICS.items() if Need.SEQUENCE in metric.needs}
+    assert {"first", "previous", "next", "induction", "distance", "spread", "locality"} <= needing
     for module in ("attnviz.corpus.texts_grid", "attnviz.metrics.row_blocks"):
         monkeypatch.setattr(f"{module}.is_sequence", lambda tokens: False)
     found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
     for number, metric in enumerate(SurveyOptions().metrics):
-        assert (metric.name in needing) == (Need.SEQUENCE in metric.needs)
         value = measure_maps(alone(model.module, 0)[0])[0].values.get(metric.name, 0)
-        assert np.isnan(value) == (metric.name in (*needing, "special", "hidden"))
-        assert np.isnan(found.values[0, 0, number]) == (metric.name in (*needing, "special", "hidden", "whitespace"))
+        assert np.isnan(value) == (metric.name in {*needing, "special", "hidden"})
+        assert np.isnan(found.values[0, 0, number]) == (metric.name in {*needing, "special", "hidden", "whitespace"})
 
 
 def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: BatchMeasurements) -> None:
