@@ -324,3 +324,20 @@ def test_heads_are_painted_when_a_larger_window_gives_each_a_canvas_of_its_own(s
     opened.resize(1600, 1200)
     assert opened.evaluate("document.querySelectorAll('.thumb canvas').length") == 72
     assert opened.evaluate(PAINTED) == 72
+
+
+def test_a_phone_shows_the_first_map_in_its_upper_half_and_what_orders_heads_behind_a_button(show: Opener) -> None:
+    opened = show(report_of(sentence()), viewport={"width": 390, "height": 844})
+    opened.settle()
+    top = "document.querySelector('.thumb').getBoundingClientRect().top"
+    assert opened.evaluate(top) < 350
+    assert opened.evaluate("!one('sort').checkVisibility()")
+    opened.press("f")
+    opened.page.keyboard.type("layer:1")
+    opened.until("document.querySelectorAll('.thumb').length === 4")
+    assert opened.text("#look-name") == "Sort, look (layer:1)"
+    assert opened.page.locator(".caption").bounding_box()["y"] > opened.evaluate(top)  # type: ignore[index]
+    opened.resize(1280, 850)
+    opened.until("one('filter').closest('details') === null && one('sort').checkVisibility()")
+    opened.resize(390, 844)
+    opened.until("one('filter').closest('details') !== null")

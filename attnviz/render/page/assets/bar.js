@@ -2,7 +2,7 @@
 
 import { choose, fitView, openHead, openLens, step, zoomBy } from "./actions.js";
 import { isOfMaps, valuesNow } from "./choices.js";
-import { computed, effect } from "./core.js";
+import { computed, effect, signal } from "./core.js";
 import { page, textOf } from "./data.js";
 import { one } from "./elements.js";
 import { quoted } from "./formatting.js";
@@ -19,6 +19,7 @@ import { h, patch } from "./tree.js";
 
 const hasToken = computed(() => Boolean(state.pin ?? state.mark)); // which a move from one token to another leaves as it is
 const WIDE_WINDOW = matchMedia("(min-width: 760px)");
+const isWide = signal(WIDE_WINDOW.matches);
 const isOpen = computed(() => state.head !== null || state.together !== null);
 
 /** Draws the bar, the look and the hint now and after each change of what they say. */
@@ -27,13 +28,15 @@ export function followBar() {
   effect(() => {
     const isList = !isOpen.value && page.heads.length > 1 && state.list !== "why";
     filter.hidden = sort.hidden = !isList;
+    placeLook(); // first: what the bar leaves out is taken off the page
     if (isList) fillOrders();
-    fill("bar", [...placeButtons(), filter, sort, ...shownButtons(), one("look-narrow")]);
+    fill("bar", [...placeButtons(), ...(isWide.value ? [filter, sort] : []), ...shownButtons(), one("look-narrow")]);
+    patch(one("look-name"), [!isList ? "Look" : state.filter ? `Sort, look (${state.filter})` : "Sort, look"]);
   });
   effect(() => fill("look", lookButtons()));
   effect(drawFilter);
   effect(drawHint);
-  WIDE_WINDOW.addEventListener("change", placeLook);
+  WIDE_WINDOW.addEventListener("change", () => (isWide.value = WIDE_WINDOW.matches));
 }
 
 /** @param {string} id @param {Given[]} parts */
@@ -93,12 +96,12 @@ function switchButton(label, title, isOn, turn) {
   return h("button", { type: "button", key: label, "aria-pressed": isOn, title, onclick: turn }, label);
 }
 
-/** Puts the look under the legend, beside the picture that it is of; where the window is narrow, behind a button of the bar. */
+/** Puts the look under the legend, beside the picture that it is of; where the window is narrow, behind a button of the bar, with what orders heads. */
 export function placeLook() {
-  const isWide = WIDE_WINDOW.matches;
-  one("look-narrow").hidden = isWide;
-  if (isWide) one("legend").after(one("look"));
-  else one("look-narrow").append(one("look"));
+  const narrow = one("look-narrow");
+  narrow.hidden = isWide.value;
+  if (isWide.value) one("legend").after(one("look"));
+  else if (one("look").parentElement !== narrow) narrow.append(one("filter-label"), one("sort-label"), one("look")); // where one has the focus, it keeps it
 }
 
 /** Draws what a reader can do next where all heads are listed. */

@@ -32,7 +32,10 @@ const ACTS = {
   step: (place) => step(place ? 1 : -1),
   find: () => one("find").focus(),
   "find again": (place) => (state.found.text ? findToken(state.found.text, { by: place ? -1 : 1 }) : one("find").focus()),
-  filter: () => one("filter").focus(),
+  filter: () => {
+    one("filter").closest("details")?.setAttribute("open", "");
+    one("filter").focus();
+  },
   sort: (place) => sortNext(place ? -1 : 1),
   reverse: () => (sortMetric() ? turnOrder() : refuse("sort by a metric first: o")),
   lens: openLens,
