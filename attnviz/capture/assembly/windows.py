@@ -135,27 +135,29 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
     remarks = []
     if joined_calls:
         counts = or_list(sorted({call.windows for call in joined_calls}))
-        layers = {call.site.layer for call in joined_calls}
         remarks.append(
-            f"{_layers_attend(layers)} within windows, {counts} per text, "
+            f"{_layers_attend(joined_calls, calls)} within windows, {counts} per text, "
             "each at its place in the whole map; cells between windows are hidden."
         )
     if separate_calls:
         counts = or_list(sorted({int(windows_per_text[call]) for call in separate_calls}))
-        layers = {call.site.layer for call in separate_calls}
         are_large = [windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS for call in separate_calls]
         reason = "whose whole map would be too large"
         if not all(are_large):
             reason = "whose places are not known" + (f", or {reason}" if any(are_large) else "")
         remarks.append(
-            f"{_layers_attend(layers)} within windows or groups of tokens, {counts} per text, {reason}; "
+            f"{_layers_attend(separate_calls, calls)} within windows or groups of tokens, {counts} per text, {reason}; "
             "each is shown as a separate text, those of the first text first."
         )
     return tuple(remarks)
 
 
-def _layers_attend(layers: Collection[int]) -> str:
-    return f"{layers_phrase(layers).capitalize()} {'attends' if len(layers) == 1 else 'attend'}"
+def _layers_attend(chosen_calls: Collection[CapturedCall], calls: Sequence[CapturedCall]) -> str:
+    """Returns the subject and verb of a remark; other stacks of layers, with the same numbers, are told apart."""
+    layers = {call.site.layer for call in chosen_calls}
+    stacks, others = ({call.site.stack for call in some} for some in (chosen_calls, calls))
+    place = f" of {' and '.join(sorted(stacks))}" if stacks != others else ""
+    return f"{layers_phrase(layers).capitalize()}{place} {'attends' if len(layers) == 1 else 'attend'}"
 
 
 def _tokens_by_window(element_tokens: Tensor) -> IntArray | None:

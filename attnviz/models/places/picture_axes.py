@@ -210,8 +210,12 @@ class PartChoice:
             maps, advice = self._part_of(maps)
         else:
             maps, more, advice = self._on_picture(maps, given, axes.reason)
-        if any(is_on_picture(layer_maps.key_tokens) for layer_maps in maps):
+        axes_drawn = [tokens for each in maps for tokens in (each.query_tokens, each.key_tokens)]
+        are_named = all(is_on_picture(one) or any(one is other for other in axes.others) for one in axes_drawn)
+        is_over_picture = any(is_on_picture(layer_maps.key_tokens) for layer_maps in maps)
+        if is_over_picture or are_named:
             given = [remark for remark in given if not remark.startswith(NUMBERED)]
+        if is_over_picture:
             overlaps = axes.overlap or OVERLAP in recording.remarks
             given = [*remarks, *((OVERLAP,) if overlaps else ()), *given]
         given += more

@@ -134,6 +134,9 @@ def test_objects_and_prompts_have_names_and_patches_have_places(
     name, attention, grids, label, unplaced = CASES[case]
     recording = recorded(folders[name], photo, attention=attention)
     assert len(recording.maps) == len(grids)
+    assert not any(remark.startswith("Tokens are numbered") for remark in recording.remarks)
+    if name == "sam":
+        assert any(remark.startswith("Layer 0 of vision_encoder.layers attends within") for remark in recording.remarks)
     for maps, (rows, columns) in zip(recording.maps, grids, strict=True):
         keys, queries = maps.key_tokens, maps.query_tokens
         is_placed = keys.medium >= 0 if isinstance(keys.canvas, Image) else np.zeros(len(keys), dtype=bool)
