@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.api.reading import Reading, for_each, readings_of
+from attnviz.api.reading import Reading, for_each, readings_of, refuse_labels
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.effects.ablation import AblatedText, Ablation, Metric, shared_label
 from attnviz.effects.effect_table import ANSWERED
@@ -107,8 +107,7 @@ def ablate(
     corrupt = for_each(None if is_named else replace_by, texts, "replace_by")
     readings = readings_of(model, texts)
     if not readings:
-        if any(isinstance(name, str) for name in (*tokens, *others)):
-            raise AttnvizError("a label of a token needs a tokenizer; give its id, or an attnviz.reading")
+        refuse_labels((*tokens, *others))
         refuse_unread_answers(metric, tokens, others)
         return ablation.effects(
             [

@@ -118,6 +118,12 @@ def readings_of(model: "nn.Module", inputs: Sequence[Any]) -> list[Reading]:
     return readings
 
 
+def refuse_labels(tokens: Iterable[Any]) -> None:
+    """Raises AttnvizError if a token of a model without a tokenizer is given by its label."""
+    if any(isinstance(token, str) for token in tokens):
+        raise AttnvizError("a label of a token needs a tokenizer; give its id, or an attnviz.reading")
+
+
 def for_each(value: Any, inputs: Sequence[Any], name: str) -> list[Any]:
     """Returns a value for each input: a list as it is, or the one value that all inputs share."""
     if not isinstance(value, list):

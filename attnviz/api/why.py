@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from attnviz.api.reading import Reading, for_each, readings_of
+from attnviz.api.reading import Reading, for_each, readings_of, refuse_labels
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.effects.behaviour import Behaviour
@@ -14,6 +14,7 @@ from attnviz.effects.why import Why
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnviz.effects.prediction import Prediction
     from attnviz.models.reading.example import Example
     from attnviz.models.reading.reader import Reader
 
@@ -105,23 +106,24 @@ def why(
     if isinstance(inputs, Reading):
         readings_of(model, [inputs])  # which refuses that of another model
         return inputs.why(token, versus, position, checks=checks, controls=controls)
+    return _prediction(model, inputs, token, versus, position).explain(checks, controls)
+
+
+def _prediction(model: "nn.Module", inputs: Any, token: Any, versus: Any, position: int | None) -> "Prediction":
+    """Returns the prediction of a model without a tokenizer."""
     from attnviz.capture.model_calls import arguments_of
     from attnviz.effects.prediction import Prediction
 
-    if isinstance(token, str) or isinstance(versus, str):
-        raise AttnvizError("a label of a token needs a tokenizer; give its id, or an attnviz.reading")
+    refuse_labels((token, versus))
     args, kwargs = arguments_of(inputs)
-    return Prediction(
-        model, args, kwargs, token=token, versus=versus, position=-1 if position is None else position
-    ).explain(checks, controls)
+    position = -1 if position is None else position
+    return Prediction(model, args, kwargs, token=token, versus=versus, position=position)
 
 
 def _behaviour(
     model: "nn.Module", inputs: list[Any], token: Any, versus: Any, position: int | None, controls: int | None
 ) -> Behaviour:
     """Returns the behaviour over a list of inputs, or of readings of this model."""
-    from attnviz.capture.model_calls import arguments_of
-    from attnviz.effects.prediction import Prediction
     from attnviz.effects.prompt_runs import explain_prompts
 
     tokens, others = (
@@ -131,12 +133,8 @@ def _behaviour(
     places = [f"text {number} of {len(inputs)}" for number in range(1, len(inputs) + 1)]
     readings = readings_of(model, inputs)
     if not readings:
-        last, predictions = -1 if position is None else position, []
-        for each, token_id, versus_id in zip(inputs, tokens, others, strict=True):
-            if isinstance(token_id, str) or isinstance(versus_id, str):
-                raise AttnvizError("a label of a token needs a tokenizer; give its id, or an attnviz.reading")
-            args, kwargs = arguments_of(each)
-            predictions.append(Prediction(model, args, kwargs, token=token_id, versus=versus_id, position=last))
+        answers = zip(inputs, tokens, others, strict=True)
+        predictions = [_prediction(model, each, token_id, other_id, position) for each, token_id, other_id in answers]
         return explain_prompts(predictions, places, places, controls)
     first = readings[0]
     with first.live.unchanged():

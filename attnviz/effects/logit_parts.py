@@ -48,7 +48,6 @@ class LogitParts:
         key_labels: the labels of the keys, among them the token at ``position``.
         context_labels: the labels of the keys of cross-attention, in an encoder-decoder.
         model: the name or path of the model.
-        title: the title of the text.
         remarks: sentences about the numbers for the reader.
         silent_layers: what layers without attention compute, by number.
     """
@@ -66,7 +65,6 @@ class LogitParts:
     key_labels: tuple[str, ...] = ()
     context_labels: tuple[str, ...] = ()
     model: str = ""
-    title: str = ""
     remarks: tuple[str, ...] = ()
     silent_layers: Mapping[int, str] = field(default_factory=dict)
 
@@ -90,7 +88,7 @@ class LogitParts:
         return labels if len(labels) == count else tuple(map(str, range(count)))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all fields but the title as JSON values; the keys of a part are ``None`` if they are unknown."""
+        """Returns all fields as JSON values; the keys of a part are ``None`` if they are unknown."""
         return {
             "format": "attnviz logit",
             "version": 1,

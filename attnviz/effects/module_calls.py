@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.hooks.observing_mode import Patch, Patches
@@ -75,8 +75,8 @@ class ModuleCalls:
             self.frames.pop()
             if self.on_return is not None:
                 self.on_return(module)
-        if self.keeps_results:
-            outer_module.finished[key] = tree_map(_copy, result)
+        if self.keeps_results:  # copies, which later in-place operations do not change
+            outer_module.finished[key] = tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), result)
         return result
 
     def running_path(self, names: Mapping[int, str]) -> str:
@@ -93,11 +93,6 @@ class ModuleCalls:
     def finished(self) -> dict[Key, Any]:
         """Returns the results, by key, of finished calls whose calling modules still run."""
         return {key: result for frame in self.frames for key, result in frame.finished.items()}
-
-
-def _copy(value: Any) -> Any:
-    """Returns a copy of a tensor, which later in-place operations do not change; any other value unchanged."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 class EditingMode(TorchFunctionMode):

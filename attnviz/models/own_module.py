@@ -55,13 +55,6 @@ class OwnModuleReader(Reader):
         module: nn.Module = self._module
         return module
 
-    @property
-    def name(self) -> str:
-        """What the model is called, by its attribute ``name`` or its class."""
-        from attnviz.capture.model_calls import name_of
-
-        return name_of(self.module)
-
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the function reads pictures."""
         raise AttnvizError(

@@ -51,13 +51,6 @@ class OwnTextReader(Reader):
         """The module."""
         return self.own_module
 
-    @property
-    def name(self) -> str:
-        """What the model is called, by its attribute ``name`` or its class."""
-        from attnviz.capture.model_calls import name_of
-
-        return name_of(self.module)
-
     @cached_property
     def parameters(self) -> list[str]:
         """The names of the parameters of the module's forward pass."""

@@ -75,7 +75,10 @@ class PictureDecoderReader(ImageReader):
             )
         if self.settings.attention not in (None, *ATTENTION_PARTS):
             raise self._choice.refusal(ATTENTION_PARTS)
-        picture = self._picture_of(example)
+        pictures: Sequence[Any] = example.images or (example.image,)
+        if len(pictures) > 1:
+            raise AttnvizError(f"{self.name} reads one picture, not {len(pictures)}; leave out {option('image')} twice")
+        picture = pictures[0]
         with self.reading(READ_TASK):
             picture_file = open_image(picture)
             inputs = self._inputs_of(picture_file)
@@ -100,10 +103,3 @@ class PictureDecoderReader(ImageReader):
             picture=image_of(picture_file, picture.name),
             remarks=(f"The model writes {written_text!r}.",) if written_text else (),
         )
-
-    def _picture_of(self, example: Example) -> Any:
-        """Returns the only picture of an example."""
-        pictures: Sequence[Any] = example.images or (example.image,)
-        if len(pictures) > 1:
-            raise AttnvizError(f"{self.name} reads one picture, not {len(pictures)}; leave out {option('image')} twice")
-        return pictures[0]

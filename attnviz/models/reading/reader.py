@@ -55,11 +55,6 @@ class Reader(ABC):
     def module(self) -> "nn.Module":
         """The module to call: the model, or the part of it that the use needs."""
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The name of the model in captions."""
-
     @abstractmethod
     def tokenize(self, text: str) -> "Tokens":
         """Splits a text into tokens, with the special tokens around it."""
@@ -76,6 +71,13 @@ class Reader(ABC):
         """
 
     # What a source may know better
+
+    @property
+    def name(self) -> str:
+        """The name of the model in captions: its attribute ``name`` or its class."""
+        from attnviz.capture.model_calls import name_of
+
+        return name_of(self.module)
 
     @property
     def limit(self) -> int | None:

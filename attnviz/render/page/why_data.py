@@ -84,7 +84,10 @@ def _about_prediction(why: Why, heads: Sequence[HeadCells], texts: "AxisTexts") 
         "head": next(fitting_heads, 0),
         "candidates": [[_quoted(one.label), round(one.probability, DIGITS)] for one in why.candidates],
         "heads": [[part.name, numbers.get((part.module, part.layer or 0, part.head or 0), -1)] for part in parts],
-        "bars": _bars(why, parts),
+        "bars": [  # a place among the heads, or -1; together they are the logit
+            *([part.name, _short(part.adds), place] for place, part in enumerate(parts[:MAX_BARS])),
+            *([name, _short(adds), -1] for name, adds in sum_rows(why, parts[:MAX_BARS])),
+        ],
         "logit": _short(target.logit),
         "options": shlex.join(_options(why)),
         "total": "logit" if target.versus is None else "difference of logits",
@@ -123,12 +126,6 @@ def _cell_of(token: int, tokens: Tokens, plan: PagePlan) -> int:
     """Returns the cell of a page's axis that holds a token."""
     edges = axis_edges(slice(0, len(tokens)), plan.block)
     return int(np.searchsorted(edges, token, side="right")) - 1
-
-
-def _bars(why: Why, parts: Sequence[LogitPart]) -> list[list[Any]]:
-    """Returns the label, the amount and the place among ``parts`` of each bar; together they are the logit."""
-    bars: list[list[Any]] = [[part.name, _short(part.adds), place] for place, part in enumerate(parts[:MAX_BARS])]
-    return bars + [[name, _short(adds), -1] for name, adds in sum_rows(why, parts[:MAX_BARS])]
 
 
 def _about_sources(
