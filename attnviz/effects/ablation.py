@@ -15,7 +15,7 @@ from attnviz.capture.model_calls import arguments_of, logits_of_last
 from attnviz.effects.controls import CONTROLS, random_sets
 from attnviz.effects.effect_table import ANSWERED, Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run
-from attnviz.effects.measures import default_metric, find_measure, ids_of, token_mask
+from attnviz.effects.measures import MeasuredRun, default_metric, find_measure, ids_of, token_mask
 from attnviz.effects.module_calls import Key, restore_afterwards
 from attnviz.effects.text_run import TextRun, mean_rows
 from attnviz.maps.recording import silence_remarks
@@ -210,11 +210,16 @@ class Ablation:
             by, _ = self._outputs_of_heads(AblatedText(text.corrupt))
         elif self.replace_by == "mean":
             by = mean_rows([(intact_run, is_token)]) if means is None else means
-        measure = find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
-        run = TextRun(
-            self.model, args, kwargs, intact_run, measure, positions, by, token=text.token, versus=text.versus
-        )
-        return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
+        if isinstance(metric, str):
+            measure_run = find_measure(metric)
+
+            def measure(output: Any) -> float:
+                clean_output, token, versus = intact_run.output, text.token, text.versus
+                return measure_run(MeasuredRun(output, clean_output, ids, positions, is_token, token, versus))
+
+            return TextRun(self.model, args, kwargs, intact_run, measure, by), metric
+        run = TextRun(self.model, args, kwargs, intact_run, lambda output: float(metric(output)), by)
+        return run, getattr(metric, "__name__", "metric")
 
     def head_sets(self, run: TextRun) -> list[HeadSet]:
         """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""

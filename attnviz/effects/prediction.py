@@ -23,7 +23,7 @@ from attnviz.effects.frozen_run import FrozenRun
 from attnviz.effects.head_sites import CleanRun, named_sites
 from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.effects.measures import MeasuredRun, logits_in
+from attnviz.effects.measures import logits_in
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced, restore_afterwards
 from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, count_tokens, logits_at, observed_run
 from attnviz.effects.route_search import find_routes
@@ -151,10 +151,10 @@ class Prediction:
         if len(clean.sites[0].matrix) > MAX_RUN_TOKENS // 2:
             resumes = False  # of long texts one set at a time
 
-        def lost(run: MeasuredRun) -> float:
-            return intact - self.measured_in(run.output, target)
+        def lost(output: Any) -> float:
+            return intact - self.measured_in(output, target)
 
-        return TextRun(self.model, self.args, kwargs, clean, lost, slice(None), resumes=resumes)
+        return TextRun(self.model, self.args, kwargs, clean, lost, resumes=resumes)
 
 
 def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: Why, controls: int) -> Why:

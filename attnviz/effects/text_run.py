@@ -6,7 +6,7 @@ of heads run together as a batch. The first set is checked against a run without
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,7 +18,6 @@ from attnviz.base.progress import track
 from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
 from attnviz.effects.head_sites import CleanRun, HeadSite
-from attnviz.effects.measures import MeasuredRun, ids_of, token_mask
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced
 from attnviz.metrics.head_frame import HeadSet
 
@@ -36,12 +35,9 @@ class TextRun:
     args: tuple[Any, ...]  # its positional arguments
     kwargs: dict[str, Any]  # its keyword arguments
     clean: CleanRun  # the run with all heads
-    measure: Callable[[MeasuredRun], float]  # computes the metric of a run
-    positions: slice  # the tokens at which the output is measured
+    measure: Callable[[Any], float]  # computes the metric of an output
     # the replacement of a head's output: zero, the mean rows of all products by key, or a run on another text
     by: "Literal['zero'] | Mapping[Key, Tensor] | CleanRun" = "zero"
-    token: int | None = None  # the id of the token, or label, that is the answer at the last position
-    versus: int | None = None  # the id of another one, whose logit is subtracted
     # True if runs resume after the modules that come before the first replaced head; ``None`` until a run has been
     # checked
     resumes: bool | None = None
@@ -79,19 +75,19 @@ class TextRun:
         for site, batch in track(runs, "removing heads"):
             if self.resumes:
                 try:
-                    metric_without |= zip(batch, map(self._measure_output, self.outputs(site, batch)), strict=True)
+                    metric_without |= zip(batch, map(self.measure, self.outputs(site, batch)), strict=True)
                     continue
                 except AttnvizError:
                     raise
                 except BATCH_ERRORS:  # a layer may take no larger batch, though those after the checked site do
                     self.resumes = False
-            metric_without |= {heads: self._measure_output(*self.outputs(site, [heads])) for heads in batch}
+            metric_without |= {heads: self.measure(*self.outputs(site, [heads])) for heads in batch}
         return [metric_without[heads] for heads in sets]
 
     @property
     def baseline(self) -> float:
         """The metric with all heads."""
-        return self._measure_output(self.clean.output)
+        return self.measure(self.clean.output)
 
     def outputs(self, first_site: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
         """Runs the model without each set, all sets in one batch, and returns an iterator over their outputs."""
@@ -126,7 +122,7 @@ class TextRun:
         # A set alone would not show that the rows of a batch are taken for those of other sets.
         checked_set, other_sets = group[0], group[1 : self.batch_size] or [()]
         [whole_output] = replace(self, resumes=False).outputs(site, [checked_set])
-        self.metric_without[checked_set] = self._measure_output(whole_output)
+        self.metric_without[checked_set] = self.measure(whole_output)
         if not _is_readable(whole_output):
             return False
         try:
@@ -137,20 +133,8 @@ class TextRun:
             return False
         if not _is_close(whole_output, checked_output):
             return False
-        self.metric_without |= zip(other_sets, map(self._measure_output, other_outputs), strict=True)
+        self.metric_without |= zip(other_sets, map(self.measure, other_outputs), strict=True)
         return True
-
-    def _measure_output(self, output: Any) -> float:
-        """Returns the metric of an output."""
-        ids = ids_of(self.args, self.kwargs)
-        return self.measure(
-            MeasuredRun(output, self.clean.output, ids, self.positions, self.is_token, self.token, self.versus)
-        )
-
-    @cached_property
-    def is_token(self) -> Tensor | None:
-        """True for tokens and False for padding, ``(texts, tokens)``; ``None`` without padding."""
-        return token_mask(self.kwargs)
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
         """Yields each site, in the order of the run, with the sets whose first head is projected there."""
