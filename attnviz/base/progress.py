@@ -1,4 +1,4 @@
-"""Shows progress bars on stderr for slow loops."""
+"""Shows progress bars on stderr for slow loops, or where that is a log one line."""
 
 import os
 import sys
@@ -8,13 +8,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
-from attnviz.base.printable import printable_line
+from attnviz.base.printable import printable_line, remark
 from attnviz.base.signals import cleanup_on_signals
 
 Item = TypeVar("Item")
 
 SECONDS_BEFORE_BAR = 1.0
 SECONDS_BEFORE_LINE = 2.0
+SECONDS_BEFORE_LOG = 10.0  # also the least that must be left
 SHOW_CURSOR = b"\x1b[?25h\n"
 active_bars: list[str] = []  # the label of the bar on the screen; at most one, since bars are not nested
 active_lines: list[str] = []  # the line of the outermost `working`, on the screen after two seconds
@@ -24,15 +25,41 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
     """Yields the items; shows a progress bar on stderr if that is a terminal and the loop takes longer than a second.
 
     The bar disappears after the last item. A loop over fewer than two items, or inside a loop that has a bar, shows no
-    bar.
+    bar. Where stderr is a file or a pipe, a loop that takes long says once how long it will take.
     """
-    if len(items) < 2 or active_bars or not sys.stderr.isatty():
+    if len(items) < 2 or active_bars:
         yield from items
+        return
+    if not sys.stderr.isatty():
+        yield from _logged(items, what) if _stderr_descriptor() >= 0 else items
         return
     with _bar(what, lambda: _item_bar(what, len(items))) as update:
         for count, item in enumerate(items):
             update(completed=count)
             yield item
+
+
+def _logged(items: Sequence[Item], what: str) -> Generator[Item]:
+    """Yields the items; says once on stderr how many there are and how long the rest will take, if that is long."""
+    active_bars.append(what)
+    start, is_said = time.monotonic(), False
+    try:
+        for done, item in enumerate(items):
+            seconds = time.monotonic() - start
+            left = seconds / done * (len(items) - done) if done else 0.0
+            if not is_said and min(seconds, left) >= SECONDS_BEFORE_LOG:
+                remark(f"{what}: {done} of {len(items)} done in {seconds:.0f} s, about {left:.0f} s left")
+                is_said = True
+            yield item
+    finally:
+        active_bars.clear()
+
+
+def _stderr_descriptor() -> int:
+    """Returns the descriptor of stderr; -1 if it was replaced by a stream without one, as full-screen programs do."""
+    with suppress(OSError):
+        return sys.stderr.fileno()
+    return -1
 
 
 @contextmanager
@@ -75,11 +102,7 @@ def working(what: str) -> Iterator[None]:
 
     Shows nothing inside another such block, or beside a bar.
     """
-    descriptor = -1
-    # A full-screen program replaces stderr by a stream that has no descriptor, or a negative one.
-    with suppress(OSError):
-        descriptor = sys.stderr.fileno()
-    if active_bars or active_lines or not sys.stderr.isatty() or descriptor < 0:
+    if active_bars or active_lines or not sys.stderr.isatty() or _stderr_descriptor() < 0:
         yield
         return
     has_ended = threading.Event()

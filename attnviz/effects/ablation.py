@@ -141,7 +141,7 @@ class Ablation:
             only_run = [self.run(texts[0], means)] if len(texts) == 1 else None
 
             def runs() -> Iterable[tuple[TextRun, str]]:
-                return only_run or (self.run(text, means) for text in texts)
+                return only_run or (self.run(text, means) for text in track(texts, "removing heads"))
 
             sets = None if self.top is None else self._greedy_sets(runs, self.top)
             controls: dict[HeadSet, list[HeadSet]] = {}  # the other sets beside which a set is judged

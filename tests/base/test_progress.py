@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -35,6 +36,26 @@ def be_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_bar_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(track([3, 1, 2], "counting")) == [3, 1, 2]
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (24, "attnviz: counting: 1 of 5 done in 24 s, about 96 s left\n"),  # once, and the loop within has none
+        (3, ""),  # a fifth of it is left when ten seconds are over
+        (0, ""),
+    ],
+)
+def test_a_log_has_one_line_of_work_that_takes_long(
+    seconds: float, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for _ in track(range(5), "counting"):
+        for _ in track("ab", "within"):
+            now[0] += seconds / 2
+    assert capfd.readouterr() == ("", said)
+    assert not progress.active_bars
 
 
 def test_bar_counts_on_standard_error_and_work_within_has_none(
