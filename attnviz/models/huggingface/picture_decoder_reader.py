@@ -68,10 +68,10 @@ class PictureDecoderReader(ImageReader):
         from attnviz.media.image import image_of, open_image
 
         self.refuse_parts(example)
-        if self.use not in ("images", "pictures"):
+        if not example.text and self.use not in ("images", "pictures"):
             raise AttnvizError(
-                f"heads of {self.name} are drawn, but not removed: its text depends on what it wrote before; use "
-                "attnviz show or heads"
+                f"heads of {self.name} are drawn, but not removed: its text depends on what it wrote before; give a "
+                "text as well, or use attnviz show or heads"
             )
         if self.settings.attention not in (None, *ATTENTION_PARTS):
             raise self._choice.refusal(ATTENTION_PARTS)

@@ -146,3 +146,20 @@ def test_a_command_draws_what_a_word_looks_at_and_refuses_to_remove_heads(
         AttnvizError, match=r"heads of .* are drawn, but not removed: its text depends on what it wrote"
     ):
         open_reader(ModelSettings(model=str(folders["blip"])), "labels").read(Example(image=photo))
+
+
+@pytest.mark.parametrize("name", ["trocr", "donut"])
+def test_why_and_ablation_ask_for_the_word_after_a_given_text(
+    name: str, folders: dict[str, Path], photo: Path, shell: Streams
+) -> None:
+    asked = (TEXT, str(photo), "--model", str(folders[name]))
+    why = shell.json("why", *asked)
+    model = t.VisionEncoderDecoderModel.from_pretrained(folders[name]).eval()
+    pixels = t.AutoImageProcessor.from_pretrained(folders[name])(Pillow.open(photo), return_tensors="pt").pixel_values
+    with torch.no_grad():
+        logits = model(pixel_values=pixels, decoder_input_ids=torch.tensor([[2, 4, 5, 6]])).logits[0, -1]
+    assert why["candidates"][0]["token"] == int(logits.argmax())
+    assert why["candidates"][0]["logit"] == pytest.approx(float(logits.max()), abs=1e-5)
+    assert abs(why["residue"]) < 1e-5
+    assert {part.partition(" ")[0] for part in why["leading_heads"]} <= {"decoder", "cross"}
+    assert len(shell.json("ablate", *asked)["effects"]) == (22 if name == "donut" else 24)  # heads of all three parts
