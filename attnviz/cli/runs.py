@@ -560,7 +560,7 @@ def ablation_effects(
     from attnviz.cli.prompts import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt
     from attnviz.effects.effect_table import ANSWERED
     from attnviz.models.reading.example import Example
-    from attnviz.models.sources import open_reader, refuse_untrained
+    from attnviz.models.sources import open_reader, refuse_untrained, row_of
 
     prompts: list[BatchPrompt] = []
     if batch is not None:
@@ -568,8 +568,12 @@ def ablation_effects(
         columns += [CORRUPT_COLUMN] if replace_by == CORRUPT_COLUMN else []
         prompts = _answered(read_batch(batch, input, columns), token, versus)
         examples: list[Example | None] = [Example.of(prompt.text, settings) for prompt in prompts]
+    elif input == Input() and row_of(settings.model).has_example and not is_piped():
+        examples = [None]  # the model's own
     else:
-        examples = _examples(input, settings)
+        refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
+        subjects = read_texts(input, settings, None)
+        examples = [subject.example(settings, refusal, media=(Kind.IMAGE,)) for subject in subjects]
     refuse_untrained(settings.model)
     from attnviz.api.ablation import effects_of_examples, use_for_effects
 
@@ -620,13 +624,3 @@ def ablation_effects(
     answers = [prompt.token for prompt in prompts] or [token] * len(examples)
     others = [prompt.versus for prompt in prompts] or [versus] * len(examples)
     return effects_of_examples(reader, prepared_inputs, ablation, answers, others, corrupt)
-
-
-def _examples(input: Input, settings: "ModelSettings") -> "list[Example | None]":
-    """Returns the examples that the user gives, or the sample text; `[None]` for the model's own example."""
-    from attnviz.models.sources import row_of
-
-    if input == Input() and row_of(settings.model).has_example and not is_piped():
-        return [None]
-    refusal = "ablate runs the model on a text, and a saved file holds no model; give a text"
-    return [subject.example(settings, refusal, media=(Kind.IMAGE,)) for subject in read_texts(input, settings, None)]
