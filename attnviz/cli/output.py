@@ -168,6 +168,8 @@ def deliver(report: "Report", output: Output) -> None:
     kind = kind_of(output)
     refuse_unread(report, kind, TYPED.get())
     deliver_file(output, partial(write_report, report, medium(output)))
+    if advice := getattr(report, "advice", ""):
+        remark(advice)
     if kind == "terminal":
         from attnviz.render.terminal.draw import ineffective_options
 

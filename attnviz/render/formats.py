@@ -95,7 +95,7 @@ FORMATS = {
             kind="slides",
             module=SLIDES,
             cells=SLIDES,
-            shows=Medium(thumbnail_cells=THUMBNAIL_CELLS, masked_look="Hatched", opens_with_overview=True),
+            shows=Medium(thumbnail_cells=THUMBNAIL_CELLS, masked_look="Hatched", has_slides=True),
             styles=STYLES,
             marks=True,
         ),

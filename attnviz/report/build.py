@@ -10,7 +10,14 @@ from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
 from attnviz.maps.layer_maps import known_cells
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
-from attnviz.report.maps.heatmaps import filtered_heads_of, maps_report, ranked_heads_of, shows_images, table_report
+from attnviz.report.maps.heatmaps import (
+    Ranking,
+    filtered_heads_of,
+    maps_report,
+    ranked_heads_of,
+    shows_images,
+    table_report,
+)
 from attnviz.report.picture.options import (
     CONTRIBUTIONS,
     STEPS,
@@ -105,10 +112,11 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         report = replace(report, remarks=(way_back, *report.remarks))
     if options.look.notes is None or isinstance(report, ExactNumbers):
         return report
+    from attnviz.report.maps.deck import on_one_slide
     from attnviz.report.maps.story import with_story
 
     def draw(some_options: ReportOptions) -> DrawnReport | ExactNumbers:
-        return report_of_heads(recording, some_options, original)
+        return report_of_heads(recording, on_one_slide(some_options), original)
 
     return with_story(report, recording, options, draw)
 
@@ -139,10 +147,7 @@ def answered_page(
 def report_of_heads(
     recording: Recording, options: ReportOptions, original: Recording, answering_heads: Sequence[HeadKey] = ()
 ) -> DrawnReport | ExactNumbers:
-    """Returns the report of the chosen heads of a recording: exact numbers, or a picture if the medium draws maps.
-
-    The picture shows an image or a text shaded by a row, arcs, tables of numbers, or else heatmaps, as the options say.
-    """
+    """Returns the report of the chosen heads of a recording: exact numbers, a deck or a picture, as the medium asks."""
     # An axis that the user did not restrict is drawn without the padding at the ends of its text.
     drops_padding = [span == ALL for span in (options.selection.queries, options.selection.keys)]
     selected_heads = [
@@ -161,7 +166,28 @@ def report_of_heads(
     recording = replace(recording, maps=tuple(maps for maps in recording.maps if maps.layer in layers))
     summaries = summarize_heads(original, options)
     ranking = ranked_heads_of(selected_heads, options)
-    heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
+    notes = _title_notes(ranking, options, summaries)
+
+    def draw(some: Ranking, some_options: ReportOptions, answering: Sequence[HeadKey] = ()) -> DrawnReport:
+        return _picture_of_heads(recording, some, some_options, summaries, notes, answering)
+
+    if not options.medium.has_slides:
+        return draw(ranking, options, answering_heads)
+    from attnviz.report.maps.deck import deck_report
+
+    return deck_report(draw, ranking, options, summaries)
+
+
+def _picture_of_heads(
+    recording: Recording,
+    ranking: Ranking,
+    options: ReportOptions,
+    summaries: HeadSummaries | None,
+    notes: Notes,
+    answering_heads: Sequence[HeadKey],
+) -> DrawnReport:
+    """Returns the picture of heads: over an image, as arcs, as a shaded text, as tables of numbers or as heatmaps."""
+    heads = [head for head, _ in ranking]
     are_over_images = shows_images(heads, options)
     if are_over_images or options.look.drawn_style != "heatmap":
         from attnviz.report.maps.rows import arcs_report, image_report, keys_of_patches, onlookers_report
@@ -180,7 +206,7 @@ def report_of_heads(
 
 def _maps_or_last_row(
     recording: Recording,
-    ranking: list[tuple[ChosenHead, float]],
+    ranking: Ranking,
     options: ReportOptions,
     summaries: HeadSummaries | None,
     notes: Notes,
@@ -240,9 +266,7 @@ def _chooses_nothing(options: ReportOptions) -> bool:
     return is_of_all_heads and is_in_order and is_whole and is_plain
 
 
-def _title_notes(
-    ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
-) -> Notes:
+def _title_notes(ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None) -> Notes:
     """Returns the note in each title by the head's key: the user's name for the head, then its metric or pattern."""
     names = names_of(options.look)
     quoted_names = {}

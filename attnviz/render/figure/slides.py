@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, install, option, with_capital
 from attnviz.base.printable import printable_line
+from attnviz.base.progress import track
 from attnviz.media.image import Image
 from attnviz.render.data import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
@@ -23,6 +24,7 @@ from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, 
 from attnviz.report.picture.look import SLIDES, Look
 from attnviz.report.picture.panels import Heading
 from attnviz.report.picture.report import DrawnReport, Report, Summary
+from attnviz.report.picture.scales import even_end_remarks
 from attnviz.report.words.captions import part_caption, part_title, source_line
 
 if TYPE_CHECKING:
@@ -67,8 +69,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     elif not parts:  # on each slide as many heads as the look asks for, with all their panels
         count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
         starts = range(0, len(report.panels), count)
-        parts = [] if report.overview is None else [report.overview]
-        parts += [replace(report, panels=report.panels[start : start + count]) for start in starts]
+        parts = [replace(report, panels=report.panels[start : start + count]) for start in starts]
     if len(parts) > MAX_SLIDES:
         heads_option, per_slide_option = option("heads", "3.2,4.5"), option("per_slide", 16)
         raise AttnvizError(
@@ -92,15 +93,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     properties.created = properties.modified = datetime(*ZIP_EPOCH)
     properties.last_modified_by, properties.revision = "attnviz", 1
     _add_title_slide(deck, report)
-    said: tuple[str, ...] = ()
-    for part_index, part in enumerate(parts):
-        # A slide over an image names its query; what else the slide before said is not repeated.
-        is_over_image = isinstance(part.panels[0].columns.canvas, Image) and part.kind == "text"
-        repeated = {*part.checks, *(said if not is_over_image else set(said) - set(part.remarks[:1]))}
-        said = part.remarks
-        shown = (part.for_audience.get(remark, remark) for remark in said if remark not in repeated)
-        remarks = (source_line(part, with_text=False), *filter(None, shown))
-        _add_picture_slide(deck, part, remarks, note=report.story[part_index].text if report.story else "")
+    notes = [chapter.text for chapter in report.story] or [""] * len(parts)
+    for part, note in track(list(zip(parts, notes, strict=True)), "drawing slides"):
+        _add_picture_slide(deck, part, note)
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
     buffer = io.BytesIO()
@@ -146,13 +141,20 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     if origin:
         lines.append(f"Model: {origin['model']}")
     lines += report.answer.splitlines() if report.charts else [report.caption]
-    shown = filter(None, (report.for_audience.get(remark, remark) for remark in report.remarks))
     text_box = Box(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
+    said = _said_to_an_audience(report)
+    shown = [remark for remark in said if remark not in report.checks]
     _add_text(slide, report, [*lines, *shown], text_box, TEXT_POINTS)
-    _add_notes(slide, [*lines, *([report.caption] if report.charts else []), *report.remarks])
+    _add_notes(slide, [*lines, *([report.caption] if report.charts else []), *said, *filter(None, [report.advice])])
 
 
-def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[str, ...], note: str) -> None:
+def _said_to_an_audience(report: DrawnReport) -> list[str]:
+    """Returns the remarks without what names options, which is the author's."""
+    said = (report.for_audience.get(remark, remark) for remark in report.remarks)
+    return [remark for remark in said if remark]
+
+
+def _add_picture_slide(deck: "Presentation", part: DrawnReport, note: str) -> None:
     from pptx.util import Inches
 
     width, height = _slide_size(part.look)
@@ -165,7 +167,10 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     if note:
         note_remarks = (f"{_slide_heading(part)}." if note_is_heading else note,)
     # The longest remarks are left out until the others fit; the notes have all.
-    shown_remarks = [remark for remark in (*note_remarks, *remarks) if remark]
+    said = [*_said_to_an_audience(part), *even_end_remarks(part.panels)]
+    model = source_line(part, with_text=False)
+    remarks = (*note_remarks, model, *(remark for remark in said if remark not in part.checks))
+    shown_remarks = [remark for remark in remarks if remark]
     smallest = REMARK_POINTS[-1]
     while len(shown_remarks) > 1:
         lines = RULER.wrap(" ".join(shown_remarks), smallest, inner_width)
@@ -201,7 +206,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, remarks: tuple[s
     if foot_text:
         foot_box = Box(MARGIN, height - foot_height, inner_width, foot_height)
         _add_text(slide, part, [foot_text], foot_box, REMARK_POINTS)
-    _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
+    _add_notes(slide, [*([note] if note else []), caption, part.caption, *said])
 
 
 def _slide_heading(part: DrawnReport) -> str:

@@ -39,6 +39,7 @@ MAX_HEADS_OF_A_TEXT = 6  # of a batch that stand in a row
 MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
 MAX_FIRST_MAPS = 4  # heads that a screen shows of too many: those in which the answer stands out, or random ones
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
+Ranking = list[tuple[ChosenHead, float]]  # heads, each with its value of the metric by which they are sorted
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 
 
@@ -66,7 +67,7 @@ def table_report(recording: Recording, heads: list[ChosenHead], options: ReportO
 
 def maps_report(
     recording: Recording,
-    ranking: list[tuple[ChosenHead, float]],
+    ranking: Ranking,
     options: ReportOptions,
     summaries: HeadSummaries | None,
     notes: Notes,
@@ -81,7 +82,7 @@ def maps_report(
     max_maps: float = MAX_UNCHOSEN_MAPS
     if options.medium.one_page:
         max_maps = MAX_PAGE_MAPS
-    elif options.chooses_heads:
+    elif options.chooses_heads or options.medium.has_slides:
         max_maps = math.inf
     are_thumbnails = len(heads) > max_maps
 
@@ -91,10 +92,7 @@ def maps_report(
     def draw_all() -> DrawnReport:
         if are_thumbnails:
             return _thumbnails(recording, ranking, options, summaries)
-        report = draw_maps(heads)
-        if not options.opens_with_overview(len(heads)):
-            return report
-        return replace(report, overview=_thumbnails(recording, ranking, options, summaries))
+        return draw_maps(heads)
 
     # Where no screen must be fitted, maps in which the answer stands out still say more than thumbnails of all heads.
     fits_all = options.medium.fits is None and not (answering_heads and are_thumbnails)
@@ -134,7 +132,7 @@ def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[Chos
     return filtered_heads(heads, options.filter)
 
 
-def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
+def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> Ranking:
     """Returns the heads sorted by the metric and cut to the top few, each with its value; NaN without a metric."""
     if options.sort is None and options.top is None:
         return [(head, math.nan) for head in heads]
@@ -185,7 +183,7 @@ def words_of(head: ChosenHead) -> str:
 
 def _thumbnails(
     recording: Recording,
-    ranking: list[tuple[ChosenHead, float]],
+    ranking: Ranking,
     options: ReportOptions,
     summaries: HeadSummaries | None,
 ) -> DrawnReport:

@@ -105,7 +105,7 @@ def refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
             raise AttnvizError(
                 f"{style} needs heads over the same tokens; choose heads of one text and one kind of attention"
             )
-    if len(heads) > MAX_HEADS:
+    if len(heads) > MAX_HEADS and not options.medium.has_slides:
         example = option("heads", "0.3,1.2")
         raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, such as {example}")
 
@@ -199,7 +199,7 @@ def image_report(
             else ()
         ),
     )
-    report = drawn(
+    return drawn(
         "text",
         recording,
         options.look,
@@ -207,10 +207,6 @@ def image_report(
         f"What {subject} looks at in the {images}, in {heads_text} of {model_name(recording)}{largest_key}.",
         (drawing_remark, *band_remarks, *image_remarks, *scale_remarks(options.look)),
     )
-    if not options.opens_with_overview(len(panels)):
-        return report
-    named_panels = tuple(replace(panel, heading=replace(panel.heading, note="")) for panel in colored_panels)
-    return replace(report, overview=replace(report, panels=named_panels))
 
 
 def keys_of_patches(heads: list[ChosenHead], name: str | None) -> dict[LayerMaps, int] | None:

@@ -77,8 +77,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
     if names and method is not None:
         return _require_drawn(combined_report(recording, head_options, method, head_options.residual))
     if is_over_image:
-        picture = _require_drawn(draw(head_options))
-        return picture.overview or picture
+        return _require_drawn(draw(head_options))
     if not names:
         names_token = bool(address.keys() & {"query", "key"})
         return _token_report(address, recording, head_options) if names_token else _require_drawn(draw(head_options))

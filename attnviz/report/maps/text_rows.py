@@ -46,7 +46,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     """
     look, first_head = options.look, heads[0]
     is_sound = isinstance(first_head.maps.key_tokens.canvas, Sound)  # whose frames are one strip, however many
-    if len(heads) > MAX_HEADS and not (options.chooses_heads or look.overlaid or is_sound):
+    if len(heads) > MAX_HEADS and not (options.chooses_heads or options.medium.has_slides or look.overlaid or is_sound):
         query, query_remark = _chosen_query(first_head, look.query)
         if row := RowOfHeads.of(heads, query, sets_apart=not options.chooses_keys):
             report = row_report(recording, row, options, notes)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 REDUCTIONS = ("mean", "max", "rollout")
 STEPS = "steps"
-MAX_SLIDES_WITHOUT_OVERVIEW = 4
 TABLES = ("scores", "weights", "both", "pairs", STEPS)
 Table = Annotated[
     str | None,
@@ -67,7 +66,7 @@ class Medium:
         has_colors: True if colours show numbers; False in a terminal that shows them as characters.
         has_lines: True if lines between cells can be drawn; False in a terminal.
         masked_look: how masked cells look there, the first word of the remark on them.
-        opens_with_overview: True if many heads are shown all at once before each has a page of its own.
+        has_slides: True if heads have slides of their own, after one of all of them.
         fits: returns True if a report fits on one screen; ``None`` where the medium has no limit.
     """
 
@@ -80,7 +79,7 @@ class Medium:
     has_colors: bool = True
     has_lines: bool = True
     masked_look: str = "Blank"
-    opens_with_overview: bool = False
+    has_slides: bool = False
     fits: "Callable[[Report], bool] | None" = None
 
 
@@ -205,15 +204,6 @@ class ReportOptions(Reduction, Rank):
     def chooses_keys(self) -> bool:
         """True if the user chose keys, or to show or hide special tokens, so that overviews leave out no others."""
         return self.grouping.special is not None or self.selection.keys != (None, None)
-
-    def opens_with_overview(self, panel_count: int) -> bool:
-        """True if these panels take so many slides that a picture of all of them comes first.
-
-        Args:
-            panel_count: how many heads the picture has.
-        """
-        slide_count = panel_count / self.look.per_slide
-        return self.medium.opens_with_overview and slide_count > MAX_SLIDES_WITHOUT_OVERVIEW
 
 
 def refuse_tables_of_surveys(options: ReportOptions) -> None:

@@ -204,7 +204,7 @@ class DrawnReport(_Described):
     routes: RouteGraph | None = None  # a graph under the panels of an answer, or ``None``
     charts: tuple[Summary, ...] = ()  # in a figure, tables whose numbers are drawn as bars, under the panels
     checks: tuple[str, ...] = ()  # those remarks that say how exact the numbers are, which a slide leaves to its notes
-    overview: "DrawnReport | None" = None  # all heads at once, before slides that have a few each
+    advice: str = ""  # how to get the heads that a deck has no slides for
 
 
 class Results(Protocol):

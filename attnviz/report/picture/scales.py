@@ -102,6 +102,15 @@ def least_high(panels: Sequence[Panel]) -> float:
     return min(1.0, EVEN_REACH / max(counts)) if counts else 0.0
 
 
+def even_end_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+    """Returns the remark that the colours end above the largest weight, at `least_high`; empty if they do not."""
+    scale, end = panels[0].scale, least_high(panels)
+    largest = max(panel.peak for panel in panels)
+    if panels[0].lift or scale.high != end or end == 1 or largest * MIN_EXCESS > end:
+        return ()
+    return (f"The colours end at {panels[0].quantity.text(end)}, {EVEN_REACH:g} times an even share of the weight.",)
+
+
 def _steps(quantity: Quantity, look: Look) -> Steps:
     """Returns the spacing of colours along the scale: ``linear``, ``sqrt`` or ``log``, as the look asks."""
     if look.color_scale is None:

@@ -18,6 +18,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError, option
 from attnviz.cli.decoding import film_options
 from attnviz.cli.options import Output
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
 from attnviz.models.reading.example import Example
@@ -26,15 +27,17 @@ from attnviz.models.sources import open_reader
 from attnviz.render.figure.picture import THEME_COLORS
 from attnviz.render.figure.slides import _picture_dpi
 from attnviz.render.formats import draw, medium_of
+from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
-from tests.conftest import QUERIES
+from tests.conftest import QUERIES, random_maps
 from tests.patience import PATIENCE
 from tests.report.examples import report_of
-from tests.report.image_examples import image_recording
+from tests.report.image_examples import image_recording, tokens_of_image
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +72,10 @@ def pictures(slide: Any) -> list[Any]:
     return [shape for shape in slide.shapes if shape.shape_type == PICTURE]
 
 
+def notes_of(slide: Any) -> str:
+    return str(slide.notes_slide.notes_text_frame.text)
+
+
 def texts(slide: Any) -> str:
     return "\n".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame)
 
@@ -93,37 +100,95 @@ def test_deck_tells_the_notes_in_their_order(recording: Recording, tmp_path: Pat
     assert told[0].notes_slide.notes_text_frame.text.startswith("Look here.")
 
 
-def test_many_heads_are_shown_at_once_before_a_slide_for_each(recording: Recording) -> None:
-    picture = image_recording(layers=2)
-    for of_heads in (recording, picture):
-        _, overview, *heads = slides(deck(of_heads))
-        assert overview.shapes.title.text == "Heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2"
-        assert [slide.shapes.title.text[:8] for slide in heads] == [
-            f"Head {layer}.{head}" for layer, head in np.ndindex(2, 3)
-        ]
-    assert len(slides(deck(picture, per_slide=2))) == 1 + 3, "six heads on three slides need no overview"
+def recording_of(layers: int, heads: int, is_picture: bool) -> Recording:
+    tokens = tokens_of_image() if is_picture else Tokens.numbered(7)
+    maps = (random_maps(tokens, layer=layer, heads=heads, seed=layer, peak=2) for layer in range(layers))
+    return Recording(maps=tuple(maps), model="a test")
 
 
-def test_accuracy_is_said_on_the_title_slide_and_in_notes_and_the_query_on_every_slide_over_an_image() -> None:
+@pytest.mark.parametrize("is_picture", [False, True], ids=["text", "picture"])
+@pytest.mark.parametrize(
+    ("layers", "heads", "options", "all_heads", "single"),
+    [
+        (1, 1, {}, "", ["0.0"]),
+        (1, 4, {}, "Heads 0.0, 0.1, 0.2, 0.3", ["0.0", "0.1", "0.2", "0.3"]),
+        (3, 4, {}, "12 heads, 0.0 to 2.3", 6),
+        (6, 6, {}, "36 heads, 0.0 to 5.5", 6),
+        (6, 6, {"query": "@1", "style": "text"}, "", 6),
+        (12, 6, {}, "72 heads, 0.0 to 11.5", 6),
+        (12, 6, {"heads": "0.1,3.2,0.0"}, "", ["0.1", "3.2", "0.0"]),
+        (12, 6, {"sort": "entropy", "top": 7}, "", 7),
+        (2, 9, {"all": True}, "18 heads, 0.0 to 1.8", 18),
+    ],
+    ids=["1", "4", "12", "36", "36 of a query", "72", "chosen", "top", "all"],
+)
+def test_a_deck_has_one_slide_of_all_heads_and_at_most_six_of_one_head_unless_more_are_asked_for(
+    layers: int, heads: int, options: dict[str, Any], all_heads: str, single: int | list[str], is_picture: bool
+) -> None:
+    title, *shown = slides(deck(recording_of(layers, heads, is_picture), **options))
+    count = layers * heads
+    if all_heads or "query" in options:
+        overview, *shown = shown
+        assert all_heads in overview.shapes.title.text
+    names = [slide.shapes.title.text.removeprefix("Head ").split()[0].rstrip(":") for slide in shown]
+    assert (names if isinstance(single, list) else len(names)) == single
+    assert len(set(names)) == len(names)
+    if is_picture and count > 18 and not options:
+        assert names == [f"{layers - 1}.{head}" for head in range(6)]
+    is_cut = (all_heads != "" and len(names) < count) or "query" in options
+    assert (f"6 of the {count} heads have slides of their own" in texts(title)) == is_cut
+    assert (f"all=True gives every head a slide, heads='{names[0]}" in notes_of(title)) == is_cut
+
+
+def test_the_first_heads_of_a_deck_are_those_that_a_terminal_draws() -> None:
+    of_text = recording_of(3, 4, is_picture=False)
+    last_layer = of_text.maps[2]
+    assert isinstance(last_layer, DenseMaps)
+    weights = last_layer.weights.copy()
+    weights[1] = np.eye(7, k=-1) + np.eye(7)[0][:, None] * np.eye(7)[0]  # head 2.1 looks at the previous token
+    of_text = replace(of_text, maps=(*of_text.maps[:2], replace(last_layer, weights=weights)))
+    screen = Medium(fits=lambda report: isinstance(report, DrawnReport) and len(report.panels) <= 3, max_cells=64)
+    terminal = build_report(of_text, ReportOptions(medium=screen))
+    assert isinstance(terminal, DrawnReport)
+    drawn = [panel.heading.name for panel in terminal.panels]
+    assert drawn[0] == "2.1"
+    _, _, *single = slides(deck(of_text))
+    assert [slide.shapes.title.text.split()[1] for slide in single][: len(drawn)] == drawn
+
+
+def test_accuracy_is_said_in_notes_and_the_query_and_the_line_on_every_slide_over_an_image() -> None:
     of_image = image_recording()
     checked = replace(of_image, maps=tuple(replace(maps, fidelity=1e-6) for maps in of_image.maps))
     title, *heads = slides(deck(checked, query="r0c1", title="My talk"))
-    assert "Checked: weights @ values" in texts(title)
+    assert "Checked" not in texts(title)
+    assert "Checked: weights @ values" in notes_of(title)
     for slide in heads:
         assert "Checked" not in texts(slide)
-        assert "Checked: weights @ values" in slide.notes_slide.notes_text_frame.text
+        assert "Checked: weights @ values" in notes_of(slide)
+        assert "The line encloses the fewest patches" in texts(slide)
         assert "Model: a ViT. Colours show what “r0c1” looks at" in texts(slide)
         assert "photo.png" not in texts(slide)
 
 
-def test_a_slide_names_no_option_which_its_notes_do() -> None:
+def test_a_slide_and_its_notes_name_no_option() -> None:
     report = report_of(replace(image_recording(), advice=("Give tokens=[a, b].",)))
     report = replace(report, remarks=(f"Nearly even; {option('all')} draws each.", *report.remarks))
     for slide in slides(draw(report, ".pptx")):
         assert "Nearly even" in texts(slide)
         for advice in ("all draws each.", "Give tokens=[a, b]."):
-            assert advice not in texts(slide)
-            assert advice in slide.notes_slide.notes_text_frame.text
+            assert advice not in texts(slide) + notes_of(slide)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [(7, ""), (20, "The colours end at 40%, 8 times an even share of the weight.")],
+    ids=["to 100%", "to 40%"],
+)
+def test_a_slide_says_that_its_colours_end_above_the_largest_weight(keys: int, said: str) -> None:
+    maps = random_maps(Tokens.numbered(5, "q"), Tokens.numbered(keys, "k"), heads=1, peak=0.3)
+    [_, slide] = slides(deck(Recording(maps=(maps,), model="a test")))
+    assert "The colours end at" in texts(slide) if said else "The colours" not in texts(slide)
+    assert said in texts(slide)
 
 
 def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recording) -> None:
@@ -184,7 +249,11 @@ def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
 @pytest.mark.parametrize(
     ("options", "headings", "said"),
     [
-        ({"per_slide": 4}, ["Heads 0.0, 0.1, 0.2, 1.0", "Heads 1.1, 1.2"], "Heads 0.0, 0.1, 0.2, 1.0"),
+        (
+            {"per_slide": 4},
+            ["Heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2", "Heads 0.0, 0.1, 0.2, 1.0", "Heads 1.1, 1.2"],
+            "Heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2",
+        ),
         ({"heads": "1.2,0.1", "style": "text", "per_slide": 2}, ["Heads 1.2, 0.1"], "Heads 1.2, 0.1"),
         (
             {"heads": "1.2,0.1", "style": "arcs"},
@@ -234,7 +303,7 @@ def test_remarks_are_left_out_whole_where_not_all_fit(causal_recording: Recordin
 
 def test_a_slide_of_one_head_says_what_is_known_of_it() -> None:
     recording = open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection())
-    [_, first, *_] = slides(deck(recording))
+    [_, _, first, *_] = slides(deck(recording))
     assert first.shapes.title.text == "Head 0.0 · previous token 1.00"
 
 

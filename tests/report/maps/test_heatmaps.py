@@ -86,7 +86,8 @@ def test_few_heads_stay_maps_with_labels(recording: Recording) -> None:
 def test_overview_says_how_to_open_one_head_where_a_command_is_typed(suffix: str, is_said: bool) -> None:
     report = drawn(build_report(many_heads(), ReportOptions(medium=medium_of(suffix, Look()))))
     assert ("Use heads='0.0' to open one head, layers=0 for a layer." in report.remarks) == is_said
-    assert (part_title(report) == "24 heads, 0.0 to 1.11") or suffix == ".png"
+    overview = report.story[0].report if report.story else report
+    assert (part_title(overview) == "24 heads, 0.0 to 1.11") or suffix == ".png"
 
 
 def test_one_scale_is_shared_by_all_thumbnails() -> None:
