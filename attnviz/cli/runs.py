@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_name
 from attnviz.base.printable import remark
 from attnviz.cli.options import Input
+from attnviz.cli.prompts import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt, read_prompts
 from attnviz.cli.subject import Kind, Subject
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import PRETRAINED, open_reader, refuse_untrained, refuse_unused, row_of, used_settings
 from attnviz.report.picture.options import ReportOptions, refuse_tables_of_surveys
 from attnviz.text.selection import Grouping, Selection, resolve_span
 
 if TYPE_CHECKING:
-    from attnviz.cli.prompts import BatchPrompt
     from attnviz.corpus.survey import Survey
     from attnviz.effects.behaviour import Behaviour
     from attnviz.effects.effect_table import Effects
@@ -26,9 +29,7 @@ if TYPE_CHECKING:
     from attnviz.media.timed_words import TimedWord
     from attnviz.metrics.contacts import KnownPairs
     from attnviz.models.reading.computation import Computation
-    from attnviz.models.reading.example import Example
     from attnviz.models.reading.reader import Reader
-    from attnviz.models.reading.settings import ModelSettings
 
 QUOTED_LENGTH = 40  # characters of an input that a message quotes at most
 INPUT_NAMES = {
@@ -68,7 +69,7 @@ def add_own_metrics(addresses: Sequence[str] | None, subject: Subject | None = N
         add_metric(function)
 
 
-def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | None = None) -> Subject:
+def read_input(input: Input, settings: ModelSettings, grouping: Grouping | None = None) -> Subject:
     """Returns the input of a command, with the token labels of arrays and the passages before a text."""
     subject = _read_subject(input, settings)
     quoted_source = repr(subject.source[:QUOTED_LENGTH])
@@ -90,7 +91,7 @@ def read_input(input: Input, settings: "ModelSettings", grouping: Grouping | Non
     return subject
 
 
-def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
+def _read_subject(input: Input, settings: ModelSettings) -> Subject:
     """Returns the input that an option or standard input gives, or else a sample text."""
     from attnviz.text.samples import read_sample, samples
 
@@ -123,7 +124,6 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
         return Subject(_refuse_blank(piped_text, settings.tokenizer))
 
     # No input: the sample text of the model, or else the first of attnviz.
-    from attnviz.models.sources import row_of
 
     sample_text = row_of(settings.model).sample_text
     if sample_text:
@@ -166,7 +166,7 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
 
 
 def read_texts(
-    input: Input, settings: "ModelSettings", batch: Path | None, grouping: Grouping | None = None
+    input: Input, settings: ModelSettings, batch: Path | None, grouping: Grouping | None = None
 ) -> list[Subject]:
     """Returns the inputs of a command: the lines of a batch, the texts of several files, or a single input."""
     from attnviz.base.reading import read_text
@@ -209,9 +209,8 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
     return first_table, second_table
 
 
-def read_batch(path: Path, input: Input, columns: Sequence[str] = ()) -> "list[BatchPrompt]":
+def read_batch(path: Path, input: Input, columns: Sequence[str] = ()) -> list[BatchPrompt]:
     """Returns the texts of a file, with what its columns say of each; no other input may be given."""
-    from attnviz.cli.prompts import read_prompts
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     if input_names:
@@ -262,7 +261,7 @@ def is_piped() -> bool:
 
 def record(
     subject: Subject,
-    settings: "ModelSettings",
+    settings: ModelSettings,
     selection: Selection,
     whole: bool = False,
     values: bool = False,
@@ -271,7 +270,6 @@ def record(
     """Returns a new recording of a text, an image or a sound, or the saved recording that the subject names."""
     if not subject.is_run:
         return subject.recording(whole)
-    from attnviz.models.sources import open_reader
 
     example = subject.example(settings)
     reader = open_reader(settings, example.use, selection.tower)
@@ -279,7 +277,7 @@ def record(
     return reader.record(example, selection, values)
 
 
-def refuse_undrawable(subject: Subject | None, settings: "ModelSettings", options: ReportOptions) -> None:
+def refuse_undrawable(subject: Subject | None, settings: ModelSettings, options: ReportOptions) -> None:
     """Raises AttnvizError for options with which no recording can be drawn; without a subject, that of a batch."""
     refuse_tables_of_surveys(options)
     if subject is None and options.reduce is not None:
@@ -301,21 +299,18 @@ def refuse_undrawable(subject: Subject | None, settings: "ModelSettings", option
 
 
 def record_batch(
-    prompts: "list[BatchPrompt]", settings: "ModelSettings", selection: Selection, values: bool = False
+    prompts: list[BatchPrompt], settings: ModelSettings, selection: Selection, values: bool = False
 ) -> "Recording":
     """Returns one recording of several texts, run as a batch."""
-    from attnviz.models.reading.example import Example
-    from attnviz.models.sources import open_reader
 
     reader = open_reader(settings, tower=selection.tower)
     return reader.record_batch([Example.of(prompt.text, settings) for prompt in prompts], selection, values)
 
 
-def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computation":
+def compute(subject: Subject, settings: ModelSettings, layer: int) -> "Computation":
     """Returns every intermediate result of one layer of a model over a text, an image, or a text with images."""
     refusal = "explain computes from a text, and a saved file holds no model; give a text"
     example = subject.example(settings, refusal, media=(Kind.IMAGE,))
-    from attnviz.models.sources import open_reader
 
     return open_reader(settings, example.use).compute(example, layer)
 
@@ -323,7 +318,7 @@ def compute(subject: Subject, settings: "ModelSettings", layer: int) -> "Computa
 def record_both(
     text: Subject,
     other: Subject | None,
-    settings: "ModelSettings",
+    settings: ModelSettings,
     selection: Selection,
     whole: bool = False,
     values: bool = False,
@@ -339,8 +334,6 @@ def record_both(
         recording_a, recording_b = (record(subject, settings, selection, whole, values) for subject in (text, other))
         return recording_a, recording_b, f"the change to {other.source}"
     from attnviz.base.machine import refuse_little_memory
-    from attnviz.models.reading.settings import ModelSettings
-    from attnviz.models.sources import open_reader, refuse_unused
 
     examples = [subject.example(settings) for subject in (text, other or text)]
 
@@ -372,9 +365,8 @@ def record_both(
     return recording_a, recording_b, " ".join(changes)
 
 
-def refuse_unchanged(settings: "ModelSettings") -> None:
+def refuse_unchanged(settings: ModelSettings) -> None:
     """Raises AttnvizError unless the model is the seeded one with a changed setting."""
-    from attnviz.models.reading.settings import ModelSettings
 
     if settings.model == ModelSettings.model and _changed_settings(settings):
         return
@@ -384,9 +376,8 @@ def refuse_unchanged(settings: "ModelSettings") -> None:
     raise AttnvizError(f"nothing to compare; add {or_list([*flags, '--with TEXT', '--with-model MODEL'])}")
 
 
-def _changed_settings(settings: "ModelSettings") -> list[str]:
+def _changed_settings(settings: ModelSettings) -> list[str]:
     """Returns the names of the comparable settings that differ from the defaults."""
-    from attnviz.models.reading.settings import ModelSettings
 
     return [name for name in COMPARABLE_SETTINGS if getattr(settings, name) != getattr(ModelSettings, name)]
 
@@ -394,7 +385,7 @@ def _changed_settings(settings: "ModelSettings") -> list[str]:
 def record_models(
     text: Subject,
     other: Subject | None,
-    settings: "ModelSettings",
+    settings: ModelSettings,
     model: str,
     selection: Selection,
     values: bool = False,
@@ -405,7 +396,6 @@ def record_models(
             "--with-model runs models, and a saved file holds none; give a text, or leave out --with-model"
         )
     from attnviz.models.huggingface.adapter import on_base
-    from attnviz.models.sources import PRETRAINED, row_of
 
     recording_a = record(text, settings, selection, values=values)
     other_model = on_base(model, settings.model) if row_of(settings.model) is PRETRAINED else model
@@ -420,7 +410,7 @@ def record_models(
 
 def explained(
     subject: Subject,
-    settings: "ModelSettings",
+    settings: ModelSettings,
     selection: Selection,
     token: str | None,
     versus: str | None,
@@ -439,12 +429,9 @@ def explained(
 
 
 def explained_prompts(
-    batch: Path, input: Input, settings: "ModelSettings", token: str | None, versus: str | None, controls: int | None
+    batch: Path, input: Input, settings: ModelSettings, token: str | None, versus: str | None, controls: int | None
 ) -> "Behaviour":
     """Returns what the predictions after the prompts of a file rest on; an answer of the options is that of all."""
-    from attnviz.cli.prompts import ANSWER_COLUMNS
-    from attnviz.models.reading.example import Example
-    from attnviz.models.sources import open_reader, refuse_untrained
 
     prompts = read_batch(batch, input, ANSWER_COLUMNS)
     prompts = _answered(prompts, token, versus)
@@ -469,7 +456,7 @@ def explained_prompts(
     )
 
 
-def _answered(prompts: "list[BatchPrompt]", token: str | None, versus: str | None) -> "list[BatchPrompt]":
+def _answered(prompts: list[BatchPrompt], token: str | None, versus: str | None) -> list[BatchPrompt]:
     """Returns the prompts with the answer of the options, which is that of all; refuses prompts that have their own."""
     answer = {name: value for name, value in (("token", token), ("versus", versus)) if value is not None}
     for name, value in answer.items():
@@ -482,7 +469,7 @@ def _answered(prompts: "list[BatchPrompt]", token: str | None, versus: str | Non
 
 
 def effects_of_units(
-    subject: Subject, settings: "ModelSettings", selection: Selection, by: str
+    subject: Subject, settings: ModelSettings, selection: Selection, by: str
 ) -> "tuple[Recording, UnitEffects]":
     """Returns the recording of a text, and what each of its units rests on."""
     reader, example = _predicting_reader(subject, settings, selection)
@@ -491,10 +478,8 @@ def effects_of_units(
     return unit_effects(reader, example, selection, by)
 
 
-def _read_again(recording: "Recording", path: str, settings: "ModelSettings") -> "tuple[ModelSettings, Example]":
+def _read_again(recording: "Recording", path: str, settings: ModelSettings) -> tuple[ModelSettings, Example]:
     """Returns the settings of the model that made a recording, and the example with the same tokens."""
-    from attnviz.models.reading.example import Example
-    from attnviz.models.sources import PRETRAINED, refuse_untrained, row_of, used_settings
     from attnviz.text.server_answer import ServerAnswer
 
     own, cross = recording.settings, next((maps for maps in recording.maps if maps.kind == "cross"), None)
@@ -527,13 +512,12 @@ def _read_again(recording: "Recording", path: str, settings: "ModelSettings") ->
     return settings, Example(source) if settings.generate else Example(tokens.text, context=source)
 
 
-def _predicting_reader(subject: Subject, settings: "ModelSettings", selection: Selection) -> "tuple[Reader, Example]":
+def _predicting_reader(subject: Subject, settings: ModelSettings, selection: Selection) -> "tuple[Reader, Example]":
     """Returns the reader of a trained model that predicts tokens, and the example that it reads."""
     if subject.kind is Kind.RECORDING:
         settings, example = _read_again(subject.recording(), subject.source, settings)
     else:
         example = subject.example(settings, "why runs the model on a text, and this file names neither; give a text")
-    from attnviz.models.sources import open_reader, refuse_untrained
 
     refuse_untrained(settings.model)
     reader = open_reader(settings, example.predicting_use, selection.tower)
@@ -543,7 +527,7 @@ def _predicting_reader(subject: Subject, settings: "ModelSettings", selection: S
 
 def ablation_effects(
     input: Input,
-    settings: "ModelSettings",
+    settings: ModelSettings,
     selection: Selection,
     batch: Path | None,
     *,
@@ -557,10 +541,8 @@ def ablation_effects(
     controls: int | None,
 ) -> "Effects":
     """Returns how a metric changes in each text without a head, or without a set of heads."""
-    from attnviz.cli.prompts import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt
+
     from attnviz.effects.effect_table import ANSWERED
-    from attnviz.models.reading.example import Example
-    from attnviz.models.sources import open_reader, refuse_untrained, row_of
 
     prompts: list[BatchPrompt] = []
     if batch is not None:
