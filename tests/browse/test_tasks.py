@@ -23,12 +23,14 @@ pytestmark = pytest.mark.slow
 DENSE = Recording(maps=tuple(dense_maps(layer) for layer in range(LAYERS)), model="a test")
 NAMED = Recording(maps=(previous_maps(0), previous_maps(1)), model="a test")
 LARGEST = [f"{dense_maps(layer).weights[head, 2].max():.1%}" for layer in range(2) for head in range(3)]
+PAIR = [f"{dense_maps(layer).weights[head, 2, 1]:.1%} k1" for layer in range(2) for head in range(3)]
 MEAN = dense_maps(1).weights[:, 3].mean(axis=0)
 # The recording, the keys, what is then on the screen, and how many keys only led to the place of the question. A key is
 # one action, and a line that is typed after a key and ended by Enter is one.
 QUESTIONS: dict[str, tuple[Recording, list[str | tuple[str, str]], list[str], int]] = {
     "which head attends to the previous token": (NAMED, [("slash", "prev")], ["▸0.4 1.00", "previous token 1.00"], 0),
     "what a token attends to": (DENSE, [("slash", "q2")], ["what “q2” (2) attends to", *LARGEST], 0),
+    "the exact weight of a pair in every head": (DENSE, [("slash", "q2>k1")], [*PAIR, "sorted by this"], 0),
     "what this token attends to in all heads": (DENSE, ["enter", ("slash", "q2"), "a"], LARGEST, 2),
     "two marked heads": (DENSE, ["space", "down", "equals_sign"], ["heads 0.0, 1.0"], 0),
     "two named heads": (DENSE, [("slash", "0.0,1.0")], ["heads 0.0, 1.0"], 0),

@@ -16,11 +16,13 @@ def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "que
     """Returns the state with the cursor on the next token of an axis that contains a text.
 
     In the overview a search of queries also finds heads and metrics, as below, opens several heads side by side, and
-    opens the lens at a token. If nothing matches, a message says so.
+    opens the lens at a token. ``it>hungry`` finds a query and a key. If nothing matches, a message says so.
     """
     state, session = replace(state, message=""), screen.session
     if state.has_open_head or state.lens or axis == "key":
         found = _find_token(screen, state, search_text, axis, step) if search_text else state
+        if found is None and axis == "query":
+            found = _find_pair(screen, state, search_text)
         queries, keys = session.units(state.head, state.view)
         if found is None and axis == "query" and queries.labels != keys.labels:
             axis = "key"
@@ -49,11 +51,23 @@ def find(screen: Screen, state: State, search_text: str, axis: SearchAxis = "que
         name = metric if is_metric else matches[0]
         is_layer = name == LAYER_ORDER
         return sort_by(screen, state, None if is_layer else name, search_text.startswith("-") and not is_layer)
-    found = _find_token(screen, state, search_text, "query") if search_text else None
+    token = _find_token(screen, state, search_text, "query") if search_text else None
+    found = _find_pair(screen, state, search_text) if token is None else open_lens(screen, token)
     if found is not None:
-        return settle(screen, open_lens(screen, found))
+        return settle(screen, found)
     message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
     return replace(state, message=message if search_text else "")
+
+
+def _find_pair(screen: Screen, state: State, search_text: str) -> State | None:
+    """Returns the state at a query and a key, typed as ``it>hungry``; ``None`` if no pair is so called."""
+    query, _, key = (part.strip() for part in search_text.partition(">"))
+    found = _find_token(screen, state, query, "query") if query and key else None
+    if found is not None and not found.has_open_head:
+        found = settle(screen, found if found.lens else open_lens(screen, found))
+        rows = screen.session.token_rows  # by which the heads are sorted
+        rows.compute(lens_heads(screen.session, found), found.view, found.token, found.direction)
+    return None if found is None else _find_token(screen, found, key, "key")
 
 
 def _find_token(screen: Screen, state: State, search_text: str, axis: SearchAxis, step: int = 1) -> State | None:

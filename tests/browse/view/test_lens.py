@@ -77,6 +77,20 @@ def test_found_key_is_the_second_token(recording: Recording) -> None:
     assert find(screen, state, "k5", "key").sort_token == 5
 
 
+def test_a_query_and_a_key_are_found_by_one_line(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = find(screen, press(screen, State(), "slash"), "q3 > k5")
+    weights = [dense_maps(layer).weights[head, 3, 5] for layer in range(2) for head in range(3)]
+    assert (state.lens, state.query, state.sort_token, state.head) == (True, 3, 5, int(np.argmax(weights)))
+    again = find(screen, state, "q2>k1")
+    assert (again.lens, again.query, again.sort_token) == (True, 2, 1)
+    opened = find(screen, press(screen, State(), "enter"), "q3>k5")
+    assert (opened.has_open_head, opened.query, opened.key) == (True, 3, 5)
+    for text in ("q3>zebra", "zebra>k5", "q3>", ">k5"):
+        assert "no " in find(screen, State(), text).message
+        assert not find(screen, State(), text).lens
+
+
 def test_token_typed_among_all_heads_is_shown_in_all_of_them(recording: Recording) -> None:
     screen = screen_of(recording)
     state = find(screen, press(screen, State(), "slash"), "q3")
