@@ -11,6 +11,8 @@ from typing import IO, TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, choices, flag, or_list
 from attnviz.base.printable import printable, remark
 from attnviz.cli.options import TYPED, Output
+from attnviz.render.formats import FILMS, FORMATS, TERMINAL, format_of, options_for_medium
+from attnviz.render.formats import write as write_report
 
 if TYPE_CHECKING:
     from attnviz.cli.subject import Subject
@@ -29,7 +31,6 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
         writes: the name of a file that a message proposes, without its suffix.
         others: the suffixes of what the command writes beside reports, such as films.
     """
-    from attnviz.render.formats import FORMATS
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes == "picture"] + [*others]
     if output.file is not None:
@@ -41,14 +42,12 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
 
 def medium(output: Output) -> str:
     """Returns the suffix of the format that is written."""
-    from attnviz.render.formats import TERMINAL, format_of
 
     return format_of(output.suffix or TERMINAL).suffix
 
 
 def kind_of(output: Output) -> str:
     """Returns the kind of medium that is written, a key of `attnviz.render.formats.KINDS`."""
-    from attnviz.render.formats import FORMATS
 
     return FORMATS[medium(output)].kind
 
@@ -74,7 +73,6 @@ def words_suffix(output: Output, subject: "Subject") -> str | None:
 def explanation_suffix(output: Output) -> str:
     """Returns the suffix of the format of an explanation; the terminal's if the options name no format."""
     from attnviz.explain.files import FORMATS, refuse_format
-    from attnviz.render.formats import TERMINAL
 
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
@@ -95,7 +93,6 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     if suffix in suffixes:
         return
     from attnviz.cli.subject import RECORDING
-    from attnviz.render.formats import FILMS
 
     usual_suffix = next(name for name in suffixes if name != ".txt")
     if suffix in FILMS:
@@ -141,7 +138,6 @@ def _refuse_unwritable(output: Output) -> None:
 
 def fit_options(options: "ReportOptions", output: Output) -> "ReportOptions":
     """Returns the options fitted to the medium of the output; a terminal adds its size and its colours."""
-    from attnviz.render.formats import options_for_medium
     from attnviz.render.terminal.lines import look_of_terminal
     from attnviz.report.words.notes import with_files_read
 
@@ -162,7 +158,6 @@ def deliver(report: "Report", output: Output) -> None:
 
     Prints a remark on typed options without effect in a terminal without colours.
     """
-    from attnviz.render.formats import write as write_report
     from attnviz.report.picture.options import refuse_unread
 
     kind = kind_of(output)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file, refuse_target
+from attnviz.base.tensor_file import METADATA_KEY, Entry, MemoryTensors, TensorFile, Tensors, write_tensors
 from attnviz.corpus.sums import (
     ENTROPY_BITS,
     HISTOGRAM_BINS,
@@ -36,9 +37,6 @@ from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
-
-if TYPE_CHECKING:
-    from attnviz.base.tensor_file import Entry, TensorFile, Tensors
 
 MAX_NUMBER = 10**6  # of a layer or a head
 LARGEST_SHARE = RANGES["share"][1] + ROUNDING
@@ -140,7 +138,6 @@ def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
 
 def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None) -> None:
     """Writes the survey to an open file."""
-    from attnviz.base.tensor_file import write_tensors
 
     header, arrays = to_tensors(survey)
     write_tensors(file, header | ({} if progress is None else {"progress": progress}), arrays)
@@ -148,7 +145,6 @@ def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None
 
 def load_survey(path: str | Path) -> Survey:
     """Returns the survey in a file, without metrics that this version does not know."""
-    from attnviz.base.tensor_file import TensorFile
 
     file = TensorFile(Path(path))
     if "progress" in file.header.value:
@@ -206,7 +202,7 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
     return header, arrays
 
 
-def from_tensors(file: "Tensors") -> Survey:
+def from_tensors(file: Tensors) -> Survey:
     """Returns the survey in a file, after a check of every value.
 
     Metrics that this version does not know are dropped and named in ``omitted_metrics``.
@@ -268,7 +264,7 @@ def _own_entry(metric: Metric) -> Header:
     return {"unit": metric.unit, "meaning": metric.meaning, "needs": needs, "smallest_first": metric.smallest_first}
 
 
-def _own_metrics(entry: "Entry") -> Iterator[Metric]:
+def _own_metrics(entry: Entry) -> Iterator[Metric]:
     """Yields the user's own metrics of a survey, without their functions, which no file may name."""
     for name in entry.optional_value("own_metrics", dict) or {}:
         own = entry.entry("own_metrics").entry(name)
@@ -287,7 +283,7 @@ def _own_metrics(entry: "Entry") -> Iterator[Metric]:
         )
 
 
-def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
+def _tallies(file: Tensors, heads: int, metrics: Sequence[Metric]) -> Tallies:
     by_metric = heads, len(metrics)
     by_offset, by_position = (heads, offset_bins()), (heads, position_bins())
     shapes: dict[str, tuple[int, ...]] = {
@@ -322,7 +318,7 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
     return Tallies(**{field.name: values[field.name] for field in fields(Tallies)})
 
 
-def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
+def _examples(file: Tensors, heads: int, metrics: int) -> Examples:
     entries = file.header.entries("examples")
     labels = [entry.lines("labels") for entry in entries]
     token_count = sum(map(len, labels))
@@ -395,8 +391,7 @@ def remove_checkpoint(path: Path) -> None:
     path.unlink()
 
 
-def _open_checkpoint(path: Path) -> "TensorFile":
-    from attnviz.base.tensor_file import TensorFile
+def _open_checkpoint(path: Path) -> TensorFile:
 
     try:
         file = TensorFile(path)
@@ -458,8 +453,6 @@ def from_bytes(content: bytes) -> Survey | None:
     import json
 
     from safetensors.numpy import load
-
-    from attnviz.base.tensor_file import METADATA_KEY, MemoryTensors
 
     if not content:
         return None

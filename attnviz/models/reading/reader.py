@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnviz.base.errors import AttnvizError, option, or_list
-from attnviz.models.reading.example import Use
+from attnviz.models.reading.example import Example, FoundToken, Prepared, Use, Vocabulary
+from attnviz.text.selection import Selection, refuse_missing
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from attnviz.effects.why import Why
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
-    from attnviz.models.reading.example import Example, FoundToken, Prepared, Vocabulary
     from attnviz.models.reading.settings import ModelSettings
-    from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
 
 FRAME_TEXT = "a"  # any text shows the special tokens around it
@@ -127,13 +126,12 @@ class Reader(ABC):
         """Returns remarks on the tokens of a text, which are shown with its maps; none unless a subclass has some."""
         return ()
 
-    def recorded_part(self, prepared_input: "Prepared") -> "tuple[nn.Module, Prepared]":
+    def recorded_part(self, prepared_input: Prepared) -> "tuple[nn.Module, Prepared]":
         """Returns the module and its inputs; a subclass may return a part of the module with the part's inputs."""
         return self.module, prepared_input
 
-    def read(self, example: "Example") -> "Prepared":
+    def read(self, example: Example) -> Prepared:
         """Returns a text as inputs of the module, with the tokens of its maps."""
-        from attnviz.models.reading.example import Prepared
 
         self.refuse_parts(example)
         tokens = example.with_groups(self.tokenize(example.text))
@@ -143,11 +141,11 @@ class Reader(ABC):
             )
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
-    def built_in_example(self) -> "Prepared":
+    def built_in_example(self) -> Prepared:
         """Returns the model's built-in example, for commands without a text."""
         raise AttnvizError(f"{self.settings.model} needs a text; see attnviz info samples")
 
-    def hiding(self, prepared_input: "Prepared") -> "Callable[[BoolArray], dict[str, Any]]":
+    def hiding(self, prepared_input: Prepared) -> "Callable[[BoolArray], dict[str, Any]]":
         """Returns the function that returns the module's keyword arguments with some tokens hidden from later ones.
 
         It takes true for each token, ``(tokens,)``, that no later one sees; places of tokens stay the same.
@@ -164,9 +162,8 @@ class Reader(ABC):
 
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
-    def find_token(self, label: str, tokens: "Tokens") -> "FoundToken":
+    def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
         """Returns the first token of a text that has this label, else one that has it with spaces around it."""
-        from attnviz.models.reading.example import FoundToken
         from attnviz.text.places import labelled
 
         positions = labelled(tokens, label)
@@ -200,20 +197,20 @@ class Reader(ABC):
         """
         return None
 
-    def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
+    def record_batch(self, examples: "Sequence[Example]", selection: Selection, values: bool = False) -> "Recording":
         """Returns one recording of several examples, run as one batch."""
         raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
 
     # What every command does with it
 
-    def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
+    def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Returns the recording of one example, with the model's name, its settings and all remarks."""
         self.refuse_absent(selection)
         with self.running():
             prepared_input = self.read(example)
         return self.recorded(prepared_input, selection, values)
 
-    def recorded(self, prepared_input: "Prepared", selection: "Selection", values: bool = False) -> "Recording":
+    def recorded(self, prepared_input: Prepared, selection: Selection, values: bool = False) -> "Recording":
         """Returns the recording of an example that was read, with the places that are measured after the run."""
         from attnviz.models.reading.captured import record_module
 
@@ -240,9 +237,8 @@ class Reader(ABC):
         )
         return recording if prepared_input.place is None else prepared_input.place(recording)
 
-    def compute(self, example: "Example", layer: int) -> "Computation":
+    def compute(self, example: Example, layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer; arrays not captured are empty."""
-        from attnviz.text.selection import Selection
 
         self.refuse_absent(Selection(layers=(layer,)))
         from attnviz.models.reading.captured import computation_of
@@ -253,7 +249,7 @@ class Reader(ABC):
 
     def why(
         self,
-        example: "Example",
+        example: Example,
         token: int | str | None = None,
         versus: int | str | None = None,
         position: int | None = None,
@@ -271,7 +267,6 @@ class Reader(ABC):
             checks: false to leave the checks out.
             controls: how many random sets the checks are compared with; ``None`` for the default.
         """
-        from attnviz.text.selection import Selection
 
         self.refuse_absent(Selection())  # an absent model, before torch is imported
         with self.running():
@@ -280,7 +275,7 @@ class Reader(ABC):
         return replace(result, model=self.name, title=title, remarks=(*remarks, *result.remarks))
 
     def prediction(
-        self, example: "Example", token: int | str | None, versus: int | str | None, position: int | None = None
+        self, example: Example, token: int | str | None, versus: int | str | None, position: int | None = None
     ) -> "tuple[Prediction, str, tuple[str, ...]]":
         """Returns a prediction to explain, as `why` takes it, with the title and the remarks of its example."""
         import numpy as np
@@ -313,14 +308,14 @@ class Reader(ABC):
         )
         return prediction, prepared_input.title, (*remarks, *prepared_input.remarks)
 
-    def answered(self, example: "Example") -> "Example":
+    def answered(self, example: Example) -> Example:
         """Returns the example with the ids that the model generates after it, so that every run reads these."""
         if not self.settings.generate:
             return example
         with self.running():
             return replace(example, generated_ids=self.read(example).generated_ids)
 
-    def refuse_parts(self, example: "Example") -> None:
+    def refuse_parts(self, example: Example) -> None:
         """Raises AttnvizError if the example has a part that the model does not read."""
         unread_part = next((part for part in example.parts if part not in self.reads), None)
         if unread_part == "messages":
@@ -336,9 +331,8 @@ class Reader(ABC):
             name, *names = ("image" if part == "images" else part for part in (unread_part, *self.reads))
             raise AttnvizError(f"{self.name} does not read {option(name)}; give {or_list(dict.fromkeys(names))}")
 
-    def refuse_absent(self, selection: "Selection") -> None:
+    def refuse_absent(self, selection: Selection) -> None:
         """Raises AttnvizError if a selected layer or head is beyond the known counts."""
-        from attnviz.text.selection import refuse_missing
 
         layers, heads = self.known_counts
         if layers is not None:
@@ -347,11 +341,9 @@ class Reader(ABC):
             for layer in selection.chosen_layers or (0,):
                 refuse_missing(selection.heads_of(layer), tuple(range(heads)), "head")
 
-    def vocabulary(self) -> "Vocabulary":
+    def vocabulary(self) -> Vocabulary:
         """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text."""
         import numpy as np
-
-        from attnviz.models.reading.example import Vocabulary
 
         frame = self.tokenize(FRAME_TEXT)
         text_positions = np.flatnonzero(~frame.special)

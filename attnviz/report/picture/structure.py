@@ -20,6 +20,7 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps, known_cells
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.text.named_groups import in_text
+from attnviz.text.places import place_name
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -249,7 +250,6 @@ class RowOfHeads:
 
         The noun is that of a row, such as ``word``.
         """
-        from attnviz.text.places import place_name
 
         queries, keys = self.heads[0].maps.query_tokens, self.heads[0].maps.key_tokens
         is_last = self.query == queries.unpadded.stop - 1
@@ -306,7 +306,6 @@ def first_sentence(
     it. The rows of the frame are those of the heads. Empty if no head has a clear pattern and no weight is strong.
     """
     from attnviz.metrics.patterns import BY_RARITY, beside_phrase, clearest_first, is_beside_larger_sink
-    from attnviz.text.places import place_name
 
     clauses: list[list[Phrase]] = []
     counts: list[Phrase] = []
@@ -354,7 +353,6 @@ def turns_sentence(heads: Sequence[ChosenHead]) -> tuple[Phrase, ...]:
 
     The rows and columns of the heads are turns. Empty if no turn is before the last one.
     """
-    from attnviz.text.places import place_name
 
     tokens = heads[0].maps.query_tokens
     last = len(tokens) - 1
