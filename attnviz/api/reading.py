@@ -217,6 +217,9 @@ def reading(
         >>> recording.maps[0].key_tokens.labels
         ('r0c0', 'r0c1', 'r0c2', 'r1c0', 'r1c1', 'r1c2')
     """
+    from attnviz.capture.capture_block import refuse_opaque
+
+    refuse_opaque(model)
     live = LiveModel(model, processor)
     refuse_single_image(images)
     given = enumerate(map(picture_or_sample, images), 1)

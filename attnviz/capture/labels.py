@@ -14,6 +14,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, position_of_queries
+from attnviz.maps.recording import UNUSED_LABELS
 from attnviz.text.named_groups import GENERATED, with_generated_from
 from attnviz.text.tokens import Tokens, labels_given
 
@@ -271,7 +272,7 @@ class GivenLabels:
         for name, given in self.given.items():
             labelled = [text for text in sorted(self.axes) if any(name in axis.sources for axis in self.axes[text])]
             if not labelled:
-                yield f"Not used: the labels in {name}, since no attention over such tokens was recorded."
+                yield f"{UNUSED_LABELS} in {name}, since no attention over such tokens was recorded."
                 continue
             lists, count = _lists_of(given), max(self.axes) + 1
             if lists is not None and len(lists) > count:
@@ -290,7 +291,7 @@ class GivenLabels:
                     counts = sorted({int(axis.is_real.sum()) for axis in axes if name in axis.sources})
                     tokens = f"{or_list(counts)} token{'' if counts == [1] else 's'}{self.advice}"
                     yield (
-                        f"Not used: the labels in {name} of {texts}: {len(labels)} labels for {tokens}"
+                        f"{UNUSED_LABELS} in {name} of {texts}: {len(labels)} labels for {tokens}"
                         f"{_missing_extra(labels, counts)}"
                     )
             prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
@@ -317,12 +318,16 @@ class GivenLabels:
 
 def _missing_extra(labels: TextLabels, counts: Sequence[int]) -> str:
     """Returns the end of the sentence on labels that do not fit; for patches, whether ``[CLS]`` may be forgotten."""
-    more = min((count - len(labels) for count in counts if count > len(labels)), default=0)
-    if not (isinstance(labels, Tokens) and labels.image_indices and 0 < more <= MAX_EXTRA_TOKENS):
+    if not (isinstance(labels, Tokens) and labels.image_indices):
         return "."
     without_place = int((labels.medium < 0).sum())
-    tokens, of_what = "one token" if more == 1 else f"{more} tokens", "labels" if without_place else "grid"
-    return f", {tokens} more than the {of_what}: extra={without_place + more}?"
+    differences = [count - len(labels) for count in counts]
+    fitting = [more for more in differences if -without_place <= more <= MAX_EXTRA_TOKENS]
+    if not fitting:
+        return "."
+    more = min(fitting, key=abs)
+    tokens, of_what = "one token" if abs(more) == 1 else f"{abs(more)} tokens", "labels" if without_place else "grid"
+    return f", {tokens} {'more' if more > 0 else 'fewer'} than the {of_what}: extra={without_place + more}?"
 
 
 def _lists_of(labels: object) -> Sequence[TextLabels] | None:

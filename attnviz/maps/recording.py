@@ -18,6 +18,7 @@ SAMPLED_QUERIES = 8  # queries of each attention call: the first, the last, and 
 HALF_PRECISION_TOLERANCE = 0.02  # tolerance of a row's sum, for weights that were computed in half precision
 BFLOAT16_TOLERANCE = 0.3  # tolerance of a row's sum, for queries and keys rounded to bfloat16
 RANGE_TOLERANCE = 1e-3  # tolerance of a weight below 0 or above 1
+UNUSED_LABELS = "Not used: the labels"  # the start of a remark on labels that do not fit the tokens
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

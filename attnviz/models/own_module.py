@@ -226,7 +226,15 @@ class OwnModuleReader(Reader):
         if is_sound and isinstance(self.make_input, torch.nn.Module):
             given = torch.from_numpy(given)
         with torch.no_grad():
-            made = self.make_input(given, **options)
+            try:
+                made = self.make_input(given, **options)
+            except (AttributeError, TypeError) as error:
+                if not isinstance(given, list) or "list" not in str(error):
+                    raise
+                raise AttnvizError(
+                    f"with {len(given)} images the function gets a list of them, and it fails: {error_line(error)}; "
+                    "let it return one input of all, or give one image"
+                ) from error
         parameters = inspect.signature(self.module.forward).parameters
         kinds = [parameter.kind for parameter in parameters.values()]
         args, keywords = arguments_of(made)

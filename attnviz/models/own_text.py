@@ -14,7 +14,7 @@ from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_own_words
 from attnviz.text.selection import IMPLICIT
-from attnviz.text.tokens import Tokens, tokens_of_pieces, visible_label
+from attnviz.text.tokens import BYTE_BLANKS, Tokens, tokens_of_encoding, tokens_of_pieces, visible_label
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +81,10 @@ class OwnTextReader(Reader):
             from attnviz.models.huggingface.tokens import tokenize_text
 
             return tokenize_text(self.tokenizer, text)
-        ids = self._ids_of(self._encoded(text))
+        encoded = self._encoded(text)
+        if hasattr(encoded, "special_tokens_mask"):  # an encoding of the library tokenizers, which knows the places
+            return with_own_words(tokens_of_encoding(text, encoded))
+        ids = self._ids_of(encoded)
         decode = getattr(self.tokenizer, "decode", None)
         labels = [str(number) if decode is None else str(decode([number])) for number in ids]
         starts = [0, *accumulate(map(len, labels))]
@@ -113,7 +116,12 @@ class OwnTextReader(Reader):
         """Returns the label of a token as the text has it, else the text that the tokenizer makes of its id."""
         label = super().label_of(token_id, tokens)
         decode = getattr(self.tokenizer, "decode", None)
-        return visible_label(str(decode([token_id]))) if decode and token_id not in tokens.ids else label
+        if decode is None or token_id in tokens.ids:
+            return label
+        written = str(decode([token_id]))
+        for sign, blank in BYTE_BLANKS.items():  # of a tokenizer without a decoder
+            written = blank + written.removeprefix(sign) if written.startswith(sign) else written
+        return visible_label(written) if written else f"[{token_id}]"
 
     def read(self, example: "Example") -> "Prepared":
         """Returns a text as inputs of the module; implicit attention is recorded if the settings ask for it."""

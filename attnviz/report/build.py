@@ -1,6 +1,7 @@
 """Builds the report of a recording: of single heads as maps, rows or exact numbers, or of one combined map."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
@@ -8,7 +9,7 @@ from attnviz.base.progress import working
 from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
 from attnviz.maps.layer_maps import known_cells
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import UNUSED_LABELS, Recording
 from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import (
     Ranking,
@@ -92,7 +93,8 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
     if not options.grouping.keeps_tokens:
         recording = regroup(recording, options.selection, options.grouping)
     if options.reduce is None:
-        report = report_of_heads(recording, options, original, answering_heads)
+        with _telling_unused_labels(recording, options):
+            report = report_of_heads(recording, options, original, answering_heads)
     else:
         _refuse_options_of_single_heads(options)
         from attnviz.report.maps.combined import combined_report
@@ -119,6 +121,18 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         return report_of_heads(recording, on_one_slide(some_options), original)
 
     return with_story(report, recording, options, draw)
+
+
+@contextmanager
+def _telling_unused_labels(recording: Recording, options: ReportOptions) -> Iterator[None]:
+    """Adds to the refusal of a query that it may be among labels which did not fit the tokens."""
+    try:
+        yield
+    except AttnvizError as error:
+        remark = next((line for line in recording.remarks if line.startswith(UNUSED_LABELS)), None)
+        if options.look.query is None or remark is None:
+            raise
+        raise AttnvizError(f"{error}. {remark}") from None
 
 
 def _leaving_space(options: ReportOptions, answer: str, remarks: tuple[str, ...]) -> ReportOptions:

@@ -1,5 +1,6 @@
 """`attnviz.patches` and `attnviz.frames`: the places that a caller says, and their part in `attnviz.record`."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -182,11 +183,20 @@ def test_a_reading_which_measures_places_is_not_advised_to_say_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"), [(0, "2 tokens more than the grid: extra=2?"), (1, "one token more than the labels: extra=2?")]
+    ("extra", "said"),
+    [
+        (0, "2 tokens more than the grid: extra=2?"),
+        (1, "one token more than the labels: extra=2?"),
+        (5, "3 tokens fewer than the labels: extra=2?"),
+    ],
 )
 def test_patches_that_lack_tokens_before_them_are_told_how_many(extra: int, said: str) -> None:
     layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     hidden = torch.rand(1, 8, 8)
     with attnviz.record(layer, tokens=attnviz.patches(PHOTO, grid=(2, 3), extra=extra)) as recording:
         layer(hidden, hidden, hidden)
-    assert recording.remarks == (f"Not used: the labels in tokens of text 0: {6 + extra} labels for 8 tokens, {said}",)
+    remark = f"Not used: the labels in tokens of text 0: {6 + extra} labels for 8 tokens, {said}"
+    assert recording.remarks == (remark,)
+    refusal = f"no query 'r0c1' among tokens without labels; choose 0 to 7. {remark}"
+    with pytest.raises(AttnvizError, match=re.escape(refusal)):
+        attnviz.draw(recording, ".svg", query="r0c1", heads="0.0")

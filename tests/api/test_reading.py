@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image as Pillow
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -189,6 +190,43 @@ def test_what_no_module_can_read_is_refused_in_a_line(
 ) -> None:
     with pytest.raises(AttnvizError, match=message):
         attnviz.reading(module, make, text, images=[pixels])
+
+
+def test_a_compiled_model_and_a_function_that_expects_one_of_several_images_are_refused(pixels: Any) -> None:
+    module = torch.nn.Linear(2, 2)
+    compiled: Any = torch.compile(module, backend="eager")
+    with pytest.raises(AttnvizError, match="the model is compiled; record"):
+        attnviz.reading(compiled, lambda image: torch.ones(2), images=[pixels])
+    with pytest.raises(AttnvizError, match=r"with 2 images the function gets a list of them, .*'convert'; let it"):
+        attnviz.reading(module, lambda image: torch.ones(2) * image.convert("L").width, images=[pixels, pixels])
+
+
+@pytest.mark.parametrize("has_decoder", [True, False])
+def test_pieces_of_bytes_are_labelled_by_what_they_write(has_decoder: bool) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if has_decoder:
+        tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(["it rains on the café"] * 3, trainers.BpeTrainer(show_progress=False))
+    torch.manual_seed(0)
+    recording = attnviz.reading(TinyLanguageModel(), tokenizer, "it rains café")
+    assert recording.maps[0].key_tokens.labels == ("it", "␣rains", "␣café")
+    assert recording.maps[0].key_tokens.places.tolist() == [[0, 2], [2, 8], [8, 13]]
+    candidates = recording.why(checks=False).candidates
+    assert not any("Ġ" in candidate.label or not candidate.label for candidate in candidates)
+
+
+class TinyLanguageModel(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(64, 8)
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        hidden = self.table(ids)
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        attended: torch.Tensor = self.attention(hidden, hidden, hidden, attn_mask=mask)[0]
+        return (hidden + attended) @ self.table.weight.T
 
 
 def test_patches_that_a_model_shuffles_have_the_places_of_the_recorded_run(pixels: Any) -> None:
