@@ -261,7 +261,13 @@ class _GridPlan:
         if font_size is not None:
             yield from (Labelling(font_size, is_turned, limit) for is_turned in (False, True))
             return
-        first_size = LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if needs_small_labels else 0
+        smallest_flat = LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS)
+        first_size = smallest_flat if needs_small_labels else 0
+        labels = [label for panel in self.picture.panels for label in panel.rows.labels]
+        while first_size < smallest_flat:  # labels of rows are made smaller rather than cut
+            if self.ruler.longest_width(labels, LABEL_POINTS[first_size] * self.area.scale) <= limit:
+                break
+            first_size += 1
         for is_turned in (False, True):
             for points in LABEL_POINTS[first_size:]:
                 is_large_enough = is_turned or points >= MIN_FLAT_LABEL_POINTS

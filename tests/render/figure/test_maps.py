@@ -42,8 +42,12 @@ def options(**chosen: Any) -> ReportOptions:
     return ReportOptions(look=look, medium=medium_of(".png", look), **chosen)
 
 
+def atlas_report(**chosen: Any) -> DrawnReport:
+    return drawn(heads_report((recording(),), options(**chosen)))
+
+
 def atlas(**chosen: Any) -> Page:
-    return arrange_maps(picture_of(drawn(heads_report((recording(),), options(**chosen)))), Ruler(("DejaVu Sans",)))
+    return arrange_maps(picture_of(atlas_report(**chosen)), Ruler(("DejaVu Sans",)))
 
 
 def compared(**chosen: Any) -> Page:
@@ -167,6 +171,19 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
     assert placed.columns is not None
     assert len(placed.rows.texts) == len(placed.columns.texts) == 34
     assert placed.box.height > 0.55 * 7.5 / 2
+
+
+@pytest.mark.parametrize(
+    ("label", "points"), [("it", 18), ("2 We walked all", 14), ("2 We walked all day in the hills", 12)]
+)
+def test_labels_of_rows_are_made_smaller_before_they_are_cut(label: str, points: float) -> None:
+    rows = ("sentences", [label, "3 Then"])
+    panel = labelled_panel("looks at", np.eye(2), rows, ("earlier sentences", ["1", "2"]), SHARE)
+    picture = replace(picture_of(atlas_report()), panels=share_scales([panel, panel], Look()), title="")
+    content = arrange_maps(picture, Ruler(("DejaVu Sans",))).content
+    assert content.panels[0].rows is not None
+    assert content.points == points
+    assert (content.panels[0].rows.texts[0] == label) == (points > 12)
 
 
 def test_the_line_around_a_thin_row_does_not_hide_it() -> None:
