@@ -218,5 +218,19 @@ def test_heads_that_look_like_induction_do_not_carry_the_name(in_folder: Path) -
     assert changes == pytest.approx({"5.1": -0.209, "5.1+5.2+5.3": -0.209, "11.2+12.1": 7.80}, abs=0.02)
 
 
+@pytest.mark.parametrize(("replacement", "change"), [("mean", -2.65), ("corrupt", -4.53)])
+def test_the_choice_of_a_name_rests_on_one_head_by_any_replacement(
+    replacement: str, change: float, in_folder: Path
+) -> None:
+    if reason := commands.lacking("./gemma3-270m"):
+        pytest.skip(reason)
+    prompts = str(Path(__file__).parents[2] / "docs/tutorials/names.csv")
+    options = ["--heads", "11.3", "--replace-by", replacement, "-o", "effects.json"]
+    model = str(commands.models()["gemma3-270m"])
+    assert main(["ablate", "--batch", prompts, "--model", model, *options]) == 0
+    [effect] = json.loads(Path("effects.json").read_text(encoding="utf-8"))["effects"]
+    assert effect["effect"] == pytest.approx(change, abs=0.05)
+
+
 def test_the_page_has_less_than_420_kB_of_scripts_and_style(recordings: Any, tmp_path: Path) -> None:
     assert len(attnviz.draw(recordings("trained", CAT), ".html")) < 420_000
