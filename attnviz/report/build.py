@@ -114,11 +114,12 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         report = replace(report, remarks=(way_back, *report.remarks))
     if options.look.notes is None or isinstance(report, ExactNumbers):
         return report
-    from attnviz.report.maps.deck import on_one_slide
+    from attnviz.report.maps.deck import on_one_slide, with_brief_titles
     from attnviz.report.maps.story import with_story
 
     def draw(some_options: ReportOptions) -> DrawnReport | ExactNumbers:
-        return report_of_heads(recording, on_one_slide(some_options), original)
+        slide = report_of_heads(recording, on_one_slide(some_options), original)
+        return with_brief_titles(slide) if isinstance(slide, DrawnReport) else slide
 
     return with_story(report, recording, options, draw)
 

@@ -226,7 +226,8 @@ class TinyLanguageModel(torch.nn.Module):
         hidden = self.table(ids)
         mask = torch.nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
         attended: torch.Tensor = self.attention(hidden, hidden, hidden, attn_mask=mask)[0]
-        return (hidden + attended) @ self.table.weight.T
+        logits: torch.Tensor = (hidden + attended) @ self.table.weight.T
+        return logits
 
 
 def test_patches_that_a_model_shuffles_have_the_places_of_the_recorded_run(pixels: Any) -> None:

@@ -14,6 +14,7 @@ from attnviz.report.picture.report import Chapter, DrawnReport
 from attnviz.report.picture.structure import RowOfHeads
 from attnviz.text.places import find_place
 
+MAX_NOTED_PICTURES = 4  # on one slide; the titles of more have space for the names of heads alone
 MAX_UNASKED_SLIDES = 6  # of single heads, where the user asked for none
 
 Draw = Callable[[Ranking, ReportOptions], DrawnReport]
@@ -23,6 +24,14 @@ def on_one_slide(options: ReportOptions) -> ReportOptions:
     """Returns the options of one slide, which shows what a figure of its size does."""
     look = replace(options.look, size=options.look.size or "16:9")
     return replace(options, look=look, medium=replace(options.medium, one_page=True, has_slides=False))
+
+
+def with_brief_titles(report: DrawnReport) -> DrawnReport:
+    """Returns a slide of many pictures without the notes in their titles, which would be cut."""
+    if report.kind != "text" or len(report.panels) <= MAX_NOTED_PICTURES:
+        return report
+    panels = tuple(replace(panel, heading=replace(panel.heading, note="")) for panel in report.panels)
+    return replace(report, panels=panels)
 
 
 def deck_report(draw: Draw, ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None) -> DrawnReport:
@@ -41,7 +50,7 @@ def deck_report(draw: Draw, ranking: Ranking, options: ReportOptions, summaries:
         # Lines and numbers of many heads are legible on no slide.
         draws_lines = look.drawn_style == "arcs" and len(ranking) > MAX_HEADS
         all_look = replace(look, style=None, limits="shared") if draws_lines else look
-        overview = draw(ranking, on_one_slide(replace(options, look=all_look, table=None)))
+        overview = with_brief_titles(draw(ranking, on_one_slide(replace(options, look=all_look, table=None))))
         if len(ranking) > max_heads and not options.all:
             shown = _clearest_first(ranking, options, summaries)[:max_heads]
 

@@ -10,6 +10,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.build import build_report
+from attnviz.report.maps.deck import MAX_NOTED_PICTURES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import Chapter, DrawnReport
@@ -67,6 +68,8 @@ def test_note_on_heads_over_an_image_is_drawn_over_it_and_names_its_token(
     assert chapter.report.remarks == () or chapter.report.remarks[0].startswith(said)
     has_image = {isinstance(panel.columns.canvas, Image) and len(panel.values) == 1 for panel in chapter.report.panels}
     assert has_image == {kind == "text"}
+    is_cramped = kind == "text" and heads > MAX_NOTED_PICTURES
+    assert not (is_cramped and any(panel.heading.note for panel in chapter.report.panels))
 
 
 def test_title_slide_of_notes_says_only_what_holds_for_all(tmp_path: Path) -> None:
