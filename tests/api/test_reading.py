@@ -223,7 +223,7 @@ class TinyLanguageModel(torch.nn.Module):
         self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        hidden = self.table(ids)
+        hidden: torch.Tensor = self.table(ids)
         mask = torch.nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
         attended: torch.Tensor = self.attention(hidden, hidden, hidden, attn_mask=mask)[0]
         logits: torch.Tensor = (hidden + attended) @ self.table.weight.T

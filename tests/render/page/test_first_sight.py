@@ -336,7 +336,7 @@ def test_a_phone_shows_the_first_map_in_its_upper_half_and_what_orders_heads_beh
     opened.page.keyboard.type("layer:1")
     opened.until("document.querySelectorAll('.thumb').length === 4")
     assert opened.text("#look-name") == "Sort, look (layer:1)"
-    assert opened.page.locator(".caption").bounding_box()["y"] > opened.evaluate(top)  # type: ignore[index]
+    assert opened.page.locator(".caption").bounding_box()["y"] > opened.evaluate(top)
     opened.resize(1280, 850)
     opened.until("one('filter').closest('details') === null && one('sort').checkVisibility()")
     opened.resize(390, 844)
