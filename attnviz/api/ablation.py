@@ -1,10 +1,11 @@
 """Ablates heads of a model that the caller has loaded, or that a command line names: ``ablate(model, inputs)``."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.api.reading import Reading, for_each, readings_of, refuse_labels
+from attnviz.api.reading import Reading, few_remarks, for_each, readings_of, refuse_labels
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.effects.ablation import AblatedText, Ablation, Metric, shared_label
 from attnviz.effects.effect_table import ANSWERED
@@ -195,13 +196,13 @@ def effects_of_examples(
         raise AttnvizError(NO_CONTRIBUTIONS)
     refuse_unread_answers(ablation.metric, tokens, versus)
     reads_own_answers = ablation.metric in (None, "logit") and all(example.answer is not None for example in examples)
-    remarks: dict[str, None] = {}
+    said = Counter[str]()
 
     def found(name: Token, example: "Prepared") -> FoundToken | None:
         if not isinstance(name, str):
             return None if name is None else FoundToken(name, reader.label_of(name, example.tokens))
         token = reader.find_token(name, example.tokens)
-        remarks.update(dict.fromkeys(filter(None, [token.remark])))
+        said.update(filter(None, [token.remark]))
         return token
 
     answers = [found(token, example) for token, example in zip(tokens, examples, strict=True)]
@@ -227,9 +228,10 @@ def effects_of_examples(
         ]
     )
     token, other = (shared_label(each and each.label for each in tokens) for tokens in (answers, others))
+    remarks = few_remarks(said, len(examples))
     if effects.metric in ANSWERED and not token and any(answers):
         subtracted = ", and a token of its own whose logit is subtracted" if any(others) else ""
-        remarks[f"Each text has its own answer{subtracted}."] = None
+        remarks.append(f"Each text has its own answer{subtracted}.")
     is_chosen = any(name is not None for name in tokens)  # an answer, which is measured at the last position alone
     noun = "images" if reader.use in ("images", "labels") else "texts"
     return replace(

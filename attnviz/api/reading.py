@@ -1,6 +1,7 @@
 """Records with a model that the caller has loaded: a text, pictures, a sound, or a text written elsewhere."""
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -131,6 +132,15 @@ def for_each(value: Any, inputs: Sequence[Any], name: str) -> list[Any]:
     if len(value) != len(inputs):
         raise AttnvizError(f"{name} has {len(value)} items for {len(inputs)} texts; give one for each, or one for all")
     return value
+
+
+def few_remarks(said: Counter[str], prompts: int) -> list[str]:
+    """Returns the remarks on all prompts; of more than two on some of them the first, and how many there are."""
+    of_all = [line for line, count in said.items() if count >= prompts]
+    of_some = [line for line in said if line not in of_all]
+    if len(of_some) > 2:
+        of_some[1:] = [f"{len(of_some) - 1} more such remarks are on other prompts."]
+    return [*of_all, *of_some]
 
 
 def reading(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from attnviz.api.reading import Reading, for_each, readings_of, refuse_labels
+from attnviz.api.reading import Reading, few_remarks, for_each, readings_of, refuse_labels
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.effects.behaviour import Behaviour
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from attnviz.models.reading.reader import Reader
 
 Name = int | str | None  # of a token
-MAX_REMARKS = 1  # on single prompts
 
 
 @overload
@@ -180,8 +179,4 @@ def behaviour_of_examples(
         from attnviz.effects.prompt_runs import explain_prompts
 
         behaviour = explain_prompts(predictions, titles, places, controls)
-    of_all = [line for line, count in said.items() if count >= len(examples)]
-    of_some = [line for line in said if line not in of_all]
-    if len(of_some) > MAX_REMARKS:
-        of_some[MAX_REMARKS:] = [f"{len(of_some) - MAX_REMARKS} more such remarks are on other prompts."]
-    return replace(behaviour, model=reader.name, remarks=(*of_all, *of_some, *behaviour.remarks))
+    return replace(behaviour, model=reader.name, remarks=(*few_remarks(said, len(examples)), *behaviour.remarks))

@@ -1,5 +1,6 @@
 """`attnviz.reading`: it records what the command line records of the same model, and leaves the model unchanged."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from PIL import Image as Pillow
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import attnviz
+from attnviz.api.reading import few_remarks
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
@@ -249,3 +251,16 @@ def _noted(masking: Any, orders: list[torch.Tensor]) -> Any:
         return result
 
     return noted
+
+
+@pytest.mark.parametrize(
+    ("said", "remarks"),
+    [
+        ("aaab", ["a", "b"]),
+        ("aaabc", ["a", "b", "c"]),
+        ("aaabcd", ["a", "b", "2 more such remarks are on other prompts."]),
+        ("", []),
+    ],
+)
+def test_remarks_on_single_prompts_are_counted_after_the_first(said: str, remarks: list[str]) -> None:
+    assert few_remarks(Counter(said), 3) == remarks
