@@ -215,7 +215,7 @@ def workplace() -> Iterator[Path]:
                 "survey two.txt --model trained -o survey.safetensors",
                 "survey two.txt --model trained --window 3 -o survey2.safetensors",
                 "ablate 'a b a b' --model trained -o effects.json",
-                "ablate 'a b a b' --by mean --model trained -o effects2.json",
+                "ablate 'a b a b' --replace-by mean --model trained -o effects2.json",
             ):
                 assert main(shlex.split(line)) == 0
             yield Path(name)

@@ -79,7 +79,11 @@ def check_against_eager(entry: Entry, model: Any, maps: list[LayerMaps]) -> None
 @pytest.mark.parametrize(
     ("name", "config", "says"),
     [
-        ("Mamba", {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "state_size": 4}, "no attention call"),
+        (
+            "Mamba",
+            {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "state_size": 4},
+            "no attention with a softmax",
+        ),
         ("FNet", SMALL, "no attention call"),
         ("Longformer", SMALL | {"attention_window": 4}, "computes no softmax over queries x keys"),
         (

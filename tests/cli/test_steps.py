@@ -12,6 +12,7 @@ from attnviz.cli.commands import main
 from attnviz.metrics.steps import measure_steps
 from attnviz.report.film import film_of_steps
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.scales import least_high
 from attnviz.text.selection import Selection
 from tests.models.huggingface.chats import chat_model
 from tests.streams import Streams
@@ -99,7 +100,8 @@ def test_pictures_of_a_film_share_their_scale_and_show_the_rows_of_the_steps(sav
     steps = measure_steps(recording, Selection.parse(heads="1.1"))
     film = film_of_steps(recording, steps, ReportOptions())
     assert len({frame.panels[0].scale for frame in film.frames}) == 1
-    assert film.frames[0].panels[0].scale.high == max(frame.panels[0].peak for frame in film.frames)
+    panels = [frame.panels[0] for frame in film.frames]
+    assert panels[0].scale.high == max(max(least_high([panel]), panel.peak) for panel in panels)
     assert "step 3 of 6" in film.frames[2].title
 
 

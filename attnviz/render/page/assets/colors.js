@@ -17,7 +17,7 @@ const themeColors = {};
 const THEME_NAMES = ["paper", "card", "ink", "soft", "line", "accent", "accent-paper", "absent", "arc", "less", "more"];
 
 /** True if the colours of a palette are those for dark paper. @param {string} palette */
-export function isOnDarkPaper(palette) {
+function isOnDarkPaper(palette) {
   return isDark() && `${palette}-dark` in palettes;
 }
 
