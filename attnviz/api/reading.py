@@ -300,7 +300,6 @@ def replay(
         >>> recording.maps[0].key_tokens.labels
         ('72', '105', '33', '72', '105')
     """
-
     token_ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(token_ids) == 1 and isinstance(token_ids[0], list):
         token_ids = token_ids[0]

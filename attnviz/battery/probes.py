@@ -134,7 +134,6 @@ def language_tests(model: ProbedModel, seed: int) -> dict[str, TypeTest]:
 
 def _delimiter_test(texts: Sequence[Tokens], looks_ahead: bool) -> TypeTest:
     """Returns a test of the weight on delimiters; a control is the weight on as many copies of a frequent token."""
-
     delimiters_of_texts = []
     for tokens in texts:
         pieces = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]

@@ -31,7 +31,6 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
         writes: the name of a file that a message proposes, without its suffix.
         others: the suffixes of what the command writes beside reports, such as films.
     """
-
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes == "picture"] + [*others]
     if output.file is not None:
         refuse_suffix(output.file, suffixes, writes)
@@ -42,13 +41,11 @@ def refuse_output(output: Output, writes: str = "picture", others: Sequence[str]
 
 def medium(output: Output) -> str:
     """Returns the suffix of the format that is written."""
-
     return format_of(output.suffix or TERMINAL).suffix
 
 
 def kind_of(output: Output) -> str:
     """Returns the kind of medium that is written, a key of `attnviz.render.formats.KINDS`."""
-
     return FORMATS[medium(output)].kind
 
 
@@ -159,12 +156,13 @@ def deliver(report: "Report", output: Output) -> None:
     Prints a remark on typed options without effect in a terminal without colours.
     """
     from attnviz.report.picture.options import refuse_unread
+    from attnviz.report.picture.report import DrawnReport
 
     kind = kind_of(output)
     refuse_unread(report, kind, TYPED.get())
     deliver_file(output, partial(write_report, report, medium(output)))
-    if advice := getattr(report, "advice", ""):
-        remark(advice)
+    if isinstance(report, DrawnReport) and report.advice:
+        remark(report.advice)
     if kind == "terminal":
         from attnviz.render.terminal.draw import ineffective_options
 

@@ -211,7 +211,6 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
 
 def read_batch(path: Path, input: Input, columns: Sequence[str] = ()) -> list[BatchPrompt]:
     """Returns the texts of a file, with what its columns say of each; no other input may be given."""
-
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     if input_names:
         raise AttnvizError(f"{input_names[0]} and --batch both give the input; use one of them")
@@ -302,7 +301,6 @@ def record_batch(
     prompts: list[BatchPrompt], settings: ModelSettings, selection: Selection, values: bool = False
 ) -> "Recording":
     """Returns one recording of several texts, run as a batch."""
-
     reader = open_reader(settings, tower=selection.tower)
     return reader.record_batch([Example.of(prompt.text, settings) for prompt in prompts], selection, values)
 
@@ -367,7 +365,6 @@ def record_both(
 
 def refuse_unchanged(settings: ModelSettings) -> None:
     """Raises AttnvizError unless the model is the seeded one with a changed setting."""
-
     if settings.model == ModelSettings.model and _changed_settings(settings):
         return
     flags = [
@@ -378,7 +375,6 @@ def refuse_unchanged(settings: ModelSettings) -> None:
 
 def _changed_settings(settings: ModelSettings) -> list[str]:
     """Returns the names of the comparable settings that differ from the defaults."""
-
     return [name for name in COMPARABLE_SETTINGS if getattr(settings, name) != getattr(ModelSettings, name)]
 
 
@@ -432,7 +428,6 @@ def explained_prompts(
     batch: Path, input: Input, settings: ModelSettings, token: str | None, versus: str | None, controls: int | None
 ) -> "Behaviour":
     """Returns what the predictions after the prompts of a file rest on; an answer of the options is that of all."""
-
     prompts = read_batch(batch, input, ANSWER_COLUMNS)
     prompts = _answered(prompts, token, versus)
     unique: dict[tuple[str | None, ...], BatchPrompt] = {}  # in both halves of the prompts, one would test itself

@@ -138,14 +138,12 @@ def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
 
 def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None) -> None:
     """Writes the survey to an open file."""
-
     header, arrays = to_tensors(survey)
     write_tensors(file, header | ({} if progress is None else {"progress": progress}), arrays)
 
 
 def load_survey(path: str | Path) -> Survey:
     """Returns the survey in a file, without metrics that this version does not know."""
-
     file = TensorFile(Path(path))
     if "progress" in file.header.value:
         raise AttnvizError(

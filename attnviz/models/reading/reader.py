@@ -132,7 +132,6 @@ class Reader(ABC):
 
     def read(self, example: Example) -> Prepared:
         """Returns a text as inputs of the module, with the tokens of its maps."""
-
         self.refuse_parts(example)
         tokens = example.with_groups(self.tokenize(example.text))
         if self.limit is not None and len(tokens) > self.limit:
@@ -239,7 +238,6 @@ class Reader(ABC):
 
     def compute(self, example: Example, layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer; arrays not captured are empty."""
-
         self.refuse_absent(Selection(layers=(layer,)))
         from attnviz.models.reading.captured import computation_of
 
@@ -267,7 +265,6 @@ class Reader(ABC):
             checks: false to leave the checks out.
             controls: how many random sets the checks are compared with; ``None`` for the default.
         """
-
         self.refuse_absent(Selection())  # an absent model, before torch is imported
         with self.running():
             prediction, title, remarks = self.prediction(example, token, versus, position)
@@ -333,7 +330,6 @@ class Reader(ABC):
 
     def refuse_absent(self, selection: Selection) -> None:
         """Raises AttnvizError if a selected layer or head is beyond the known counts."""
-
         layers, heads = self.known_counts
         if layers is not None:
             refuse_missing(selection.chosen_layers, tuple(range(layers)), "layer")

@@ -77,7 +77,6 @@ class SurveySheet:
 
     def arrange(self) -> Page:
         """Returns the page of the survey: of the look's size, or as large as its content."""
-
         is_bare = self.report.look.bare
         metadata = DrawnReport(
             kind="maps",

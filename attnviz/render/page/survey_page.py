@@ -122,7 +122,6 @@ def _packed_arrays(arrays: Iterable[NDArray[Any]]) -> bytes:
 
 def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) -> None:
     """Writes changes between two surveys as a page; the same report gives the same bytes."""
-
     metric_names = list(dict.fromkeys(change.measure.name for change in changes.changes))
     heads = sorted({(change.row.layer, change.row.head, change.name) for change in changes.changes})
     by_head_and_metric = {(change.name, change.measure.name): change for change in changes.changes}

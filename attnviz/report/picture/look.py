@@ -262,7 +262,6 @@ class Look:
     @property
     def color_limits(self) -> str | tuple[float, float]:
         """The limits of the colour scale: ``shared`` by all heads, ``head`` for one each, or two numbers."""
-
         if self.limits in LIMITS:
             return self.limits
         match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", self.limits, re.ASCII)

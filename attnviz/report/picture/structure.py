@@ -250,7 +250,6 @@ class RowOfHeads:
 
         The noun is that of a row, such as ``word``.
         """
-
         queries, keys = self.heads[0].maps.query_tokens, self.heads[0].maps.key_tokens
         is_last = self.query == queries.unpadded.stop - 1
         query_address = f"query={quote(place_name(queries, self.query))}"
@@ -353,7 +352,6 @@ def turns_sentence(heads: Sequence[ChosenHead]) -> tuple[Phrase, ...]:
 
     The rows and columns of the heads are turns. Empty if no turn is before the last one.
     """
-
     tokens = heads[0].maps.query_tokens
     last = len(tokens) - 1
     earlier = np.flatnonzero(~tokens.special[:last] & (tokens.medium[:last] >= 0))
