@@ -105,13 +105,23 @@ class _FoldedText:
         return best
 
     def _may_begin_word(self, letter: int) -> bool:
-        """True if a letter is the first of its character, and no letter or digit of the same word is before it."""
+        """True if a letter is the first of its character, is no accent, and follows no letter or digit of its word."""
         if letter >= len(self.letters):
             return False
         index = self.characters[letter]
-        if letter and self.characters[letter - 1] == index:
+        if (letter and self.characters[letter - 1] == index) or _may_be_missing(self._text[index]):
             return False
-        return index == 0 or not (self._text[index].isalnum() and self._text[index - 1].isalnum())
+        if not self._text[index].isalnum() or _is_east_asian(self._text[index]):
+            return True
+        last = index - 1
+        while last >= 0 and unicodedata.category(self._text[last]).startswith("M"):  # an accent of the letter before
+            last -= 1
+        return last < 0 or not self._text[last].isalnum() or _is_east_asian(self._text[last])
+
+
+def _is_east_asian(character: str) -> bool:
+    """True for Chinese and Japanese letters, between which tokenizers begin words without a space."""
+    return unicodedata.name(character, "").startswith(("CJK", "HIRAGANA", "KATAKANA"))
 
 
 def _folded(text: str) -> str:

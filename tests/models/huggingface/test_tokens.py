@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
@@ -89,6 +89,7 @@ def test_places_without_offsets_are_those_of_a_tokenizer_with_offsets(tmp_path: 
 
 @pytest.mark.parametrize("name", MADE)
 @given(text=TEXTS)
+@example(text=" แมวนั่งอยู่แมวนั่งอยู่ แมวนั่งอยู่")  # unknown, and then a word that it ends with
 def test_words_of_decoded_ids_are_those_of_the_offsets(name: str, text: str) -> None:
     unknown = next((token for token in ("<unk>", "[UNK]") if made_tokenizer(name).token_to_id(token) is not None), None)
     tokenizer = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
