@@ -117,8 +117,13 @@ class TrainedReader(StackReader):
         return super().find_token(label, tokens)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns remarks if the text is longer than in training, or has more different tokens than there are ids."""
+        """Returns remarks if nothing in the text repeats, or if it is longer or richer than the texts of training."""
         remarks = []
+        if first_predictable(tokens.ids.tolist()) is None:
+            remarks.append(
+                "No pair of tokens comes twice in this text: the model was trained to continue repeated random tokens, "
+                "and has learned no language."
+            )
         if len(tokens) > TRAINED_TOKENS + 1:  # 1 for the start token
             length = f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}"
             remarks.append(f"{length}, so it attends less sharply.")

@@ -112,8 +112,10 @@ def test_positions_are_encoded_so_that_a_step_is_the_same_everywhere() -> None:
     np.testing.assert_allclose((near[0] @ near[1]).item(), (far[0] @ far[1]).item(), rtol=1e-4)
 
 
-def test_text_longer_than_those_trained_on_or_of_more_words_than_there_are_ids_is_said() -> None:
-    assert record("tick").remarks == ()
+def test_text_unlike_those_trained_on_is_said() -> None:
+    assert record("tick tock tick tock").remarks == ()
+    [remark] = record("my cat likes my dog").remarks  # a word comes twice, but no two in the same order
+    assert "No pair of tokens comes twice in this text" in remark
     [remark] = record("tick tock " * 120).remarks
     assert "241 tokens: the model was trained on 128" in remark
     [_, remark] = record(" ".join(f"w{number}" for number in range(300))).remarks
