@@ -26,7 +26,7 @@ from attnviz.attention.kernels import attention_and_logsumexp
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.metrics.call_metrics import measure
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Factors
 from attnviz.text.tokens import tokenize
 from benchmarks.indicators import print_device
 from benchmarks.long import long_text

@@ -20,7 +20,7 @@ from attnviz.attention.mask import Mask
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Factors
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 

@@ -20,7 +20,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.factored import FactoredMaps
 from attnviz.metrics.unit_shares import UnitShares, unit_shares
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Factors
 from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 

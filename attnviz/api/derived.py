@@ -106,7 +106,7 @@ def contacts(recording: "Recording", heads: str | None = None) -> "Float64Array"
         >>> attnviz.contacts(recording, "0.1").shape
         (5, 5)
     """
-    from attnviz.maps.heads import chosen_heads
+    from attnviz.maps.recording import chosen_heads
     from attnviz.metrics.contacts import contact_scores
 
     return contact_scores([(head.maps, head.head) for head in chosen_heads(recording, Selection.parse(heads=heads))])

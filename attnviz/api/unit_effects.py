@@ -6,8 +6,8 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import refuse_missing_units
-from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
+from attnviz.maps.recording import head_name
 from attnviz.metrics.steps import refuse_later_keys
 from attnviz.metrics.unit_attention import (
     largest_scores,

@@ -33,8 +33,7 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.recording import Recording
 from attnviz.maps.visibility import shared_or_per_head
-from attnviz.streaming.factors import Factors
-from attnviz.streaming.overview import bands_of_queries
+from attnviz.streaming.overview import Factors, bands_of_queries
 from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
 

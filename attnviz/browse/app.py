@@ -37,7 +37,7 @@ from attnviz.browse.view.cells import COLORS
 from attnviz.browse.view.graphics import SIXEL_ATTRIBUTE, protocol_of_environment, terminal_character
 from attnviz.browse.view.parts import words
 from attnviz.browse.view.screen import described, whole
-from attnviz.maps.heads import head_name
+from attnviz.maps.recording import head_name
 from attnviz.render.terminal.lines import Line, wrap
 from attnviz.report.picture.structure import Phrase, first_sentence, turns_sentence
 from attnviz.report.words.notes import read_names, write_name

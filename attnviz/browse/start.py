@@ -63,7 +63,7 @@ def browse(
     from attnviz.browse.session.state import Size, State, Theme
     from attnviz.maps.grouped import has_few_turns, refuse_missing_units
     from attnviz.report.picture.colors import SEQUENTIAL
-    from attnviz.text.characters import WORDS
+    from attnviz.text.groups import WORDS
     from attnviz.text.named_groups import TOKENS, TURNS
 
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]

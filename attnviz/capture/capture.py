@@ -24,10 +24,18 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.calls.recurrence import ObservedRecurrence
-from attnviz.capture.flow.lineage import Lineage
-from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex, is_within, prefixes
+from attnviz.capture.flow.axes import Lineage
+from attnviz.capture.flow.sites import (
+    CallingModule,
+    CallSite,
+    LayerNumbering,
+    ModuleIndex,
+    is_within,
+    prefixes,
+    silent_layers,
+)
 from attnviz.capture.hooks.chunks import Chunks
-from attnviz.capture.hooks.compiled import refuse_merged, unobserved_modules
+from attnviz.capture.hooks.observing_mode import refuse_merged, unobserved_modules
 from attnviz.capture.hooks.torch_functions import (
     UNUSED,
     Finding,
@@ -41,7 +49,6 @@ from attnviz.capture.labels import GivenLabels
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.recording_builder import RecordingBuilder
 from attnviz.capture.runs import RunCounter, TextLoops
-from attnviz.capture.silent_layers import silent_layers
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import IMPLICIT, AttentionPart
 from attnviz.text.tokens import Tokens

@@ -89,7 +89,7 @@ def write_spoken_words(recording: "Recording", selection: Selection, output: Out
 
     The chosen heads align the words; without a choice, the alignment heads that the model's folder lists.
     """
-    from attnviz.maps.heads import chosen_heads
+    from attnviz.maps.recording import chosen_heads
     from attnviz.media.sound import Sound
     from attnviz.media.timed_words import words_bytes
     from attnviz.metrics.alignment import aligned_words, alignment_heads, is_aligned

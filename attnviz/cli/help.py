@@ -410,7 +410,7 @@ def _folders(incomplete: str) -> list[str]:
 
 def _complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the heads of the command line's recording, as ``layer.head``, that begin with the typed text."""
-    from attnviz.maps.heads import head_name
+    from attnviz.maps.recording import head_name
     from attnviz.maps.saved import load
 
     words = [*(context.params.get("text") or ()), *context.args]  # typer stops parsing an incomplete line

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_name
 from attnviz.base.printable import remark
 from attnviz.cli.options import Input
-from attnviz.cli.prompts import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt, read_prompts
-from attnviz.cli.subject import Kind, Subject
+from attnviz.cli.subject import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt, Kind, Subject, read_prompts
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import PRETRAINED, open_reader, refuse_untrained, refuse_unused, row_of, used_settings
@@ -282,7 +281,7 @@ def refuse_undrawable(subject: Subject | None, settings: ModelSettings, options:
     if subject is None and options.reduce is not None:
         raise AttnvizError(f"{option('reduce')} takes one text, and --batch gives several; record them one by one")
     if options.sort is not None or options.filter is not None:
-        from attnviz.metrics.measured_heads import refuse_unknown_measures
+        from attnviz.metrics.call_metrics import refuse_unknown_measures
 
         refuse_unknown_measures(options.sort, options.filter)
     query = options.look.query

@@ -12,9 +12,8 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
-from attnviz.base.kinds import OBJECT, TEXT, ValueKind, list_of, number, whole
 from attnviz.base.printable import printable
-from attnviz.base.reading import NotJsonError, read_json
+from attnviz.base.reading import OBJECT, TEXT, NotJsonError, ValueKind, list_of, number, read_json, whole
 from attnviz.effects.controls import rank_p
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame, HeadRow, HeadSet, number_changes
 from attnviz.metrics.measure import Measure, Need, finite_number, margin_of_mean

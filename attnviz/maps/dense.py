@@ -15,7 +15,7 @@ from attnviz.streaming.overview import Overview, pool_weights
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
-    from attnviz.streaming.factors import ScoreFactors
+    from attnviz.streaming.overview import ScoreFactors
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -12,8 +12,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
 from attnviz.maps.recording import Recording
 from attnviz.streaming.engine import overview_of, write_product
-from attnviz.streaming.factors import FactorArray, Factors
-from attnviz.streaming.overview import Overview
+from attnviz.streaming.overview import FactorArray, Factors, Overview
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry

@@ -9,13 +9,12 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.maps.derived import SourceMaps
-from attnviz.maps.group_sums import GroupSums, sum_cells
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps, unknown_cells_error
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
+from attnviz.maps.visibility import GroupSums, sum_cells
 from attnviz.streaming.overview import block_edges
-from attnviz.text.characters import WORDS
-from attnviz.text.groups import Groups
+from attnviz.text.groups import WORDS, Groups
 from attnviz.text.named_groups import (
     NAMES,
     PASSAGES,

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.printable import printable
-from attnviz.maps.group_sums import GroupSums, sum_groups
-from attnviz.streaming.factors import Factors, ScoreFactors
-from attnviz.streaming.overview import Overview
+from attnviz.maps.visibility import GroupSums, sum_groups
+from attnviz.streaming.overview import Factors, Overview, ScoreFactors
 from attnviz.text.groups import Groups
 from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens

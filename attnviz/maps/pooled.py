@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.group_sums import GroupSums, sum_cells
 from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, unknown_cells_error
 from attnviz.maps.visibility import (
+    GroupSums,
     heads_by_visibility,
     shared_or_per_head,
     stored_shape,
+    sum_cells,
     visibility_header,
     visible_to_heads,
 )

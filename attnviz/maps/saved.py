@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.files import output_file
-from attnviz.base.kinds import FLAG, HEAD_PAIRS, TEXT, number, refuse_other_kinds, whole
+from attnviz.base.reading import FLAG, HEAD_PAIRS, TEXT, number, refuse_other_kinds, whole
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, Tensors

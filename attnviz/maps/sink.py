@@ -16,7 +16,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import SourceMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window
-from attnviz.streaming.factors import ScoreFactors
+from attnviz.streaming.overview import ScoreFactors
 from attnviz.text.tokens import keys_without_token
 
 AnyFactors = TypeVar("AnyFactors", bound=ScoreFactors)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.kinds import number
 from attnviz.base.printable import printable_line
-from attnviz.base.reading import read_json, read_text
+from attnviz.base.reading import number, read_json, read_text
 
 WORD_SUFFIXES = (".vtt",)  # of the files that hold words whatever their name is
 WORDS_JSON = "words.json"  # the name, or its end after a dot, of JSON with words; other JSON holds numbers of maps

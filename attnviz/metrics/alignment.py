@@ -17,8 +17,7 @@ from attnviz.media.sound import Sound
 from attnviz.media.timed_words import TimedWord
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.text.characters import WORDS
-from attnviz.text.groups import Groups
+from attnviz.text.groups import WORDS, Groups
 from attnviz.text.tokens import Tokens
 
 MEDIAN_FRAMES = 7  # of the filter along the frames

@@ -10,13 +10,11 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.base.progress import track
 from attnviz.maps.grouped import block_cells
-from attnviz.maps.heads import cell_heads, chosen_heads
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.maps.recording import Recording
-from attnviz.metrics.call_metrics import normalized_rows
+from attnviz.maps.recording import Recording, cell_heads, chosen_heads
+from attnviz.metrics.call_metrics import measured_frame, normalized_rows
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.metrics.measured_heads import measured_frame
 from attnviz.streaming.overview import bands_of_queries
 from attnviz.text.selection import Selection
 

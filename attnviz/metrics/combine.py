@@ -14,8 +14,8 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
-from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps, Window
+from attnviz.maps.recording import head_name
 from attnviz.maps.sink import without_sink
 from attnviz.streaming.overview import bands_of_queries
 

@@ -25,10 +25,14 @@ from functools import partial
 import numpy as np
 
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.metrics.grid import NEAR, Array, Cells, Columns, Grid, Rows
-from attnviz.metrics.measure import ONE_AXIS, Measure, Need
-from attnviz.metrics.patches import (
+from attnviz.metrics.grid import (
+    NEAR,
+    Array,
+    Cells,
+    Columns,
+    Grid,
     ImagePatches,
+    Rows,
     border_patches,
     image_patches,
     mass_60,
@@ -37,6 +41,7 @@ from attnviz.metrics.patches import (
     register_tokens,
     spatial_entropy,
 )
+from attnviz.metrics.measure import ONE_AXIS, Measure, Need
 from attnviz.metrics.row_blocks import TINY
 
 STRIPES = 3  # keys that count as vertical stripes

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, choices
-from attnviz.metrics.grid import Grid
-from attnviz.metrics.patches import ImagePatches
-from attnviz.text.characters import SENTENCES
+from attnviz.metrics.grid import Grid, ImagePatches
+from attnviz.text.groups import SENTENCES
 from attnviz.text.named_groups import named_groups
 from attnviz.text.tokens import Tokens
 

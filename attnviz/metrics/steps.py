@@ -12,11 +12,10 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import refuse_missing_units
-from attnviz.maps.heads import chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, chosen_heads, head_name
 from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest_unit, unit_frame
-from attnviz.text.characters import SENTENCES
+from attnviz.text.groups import SENTENCES
 from attnviz.text.named_groups import GENERATED, PASSAGES, TOKENS, TURNS, named_groups
 from attnviz.text.selection import Grouping, Selection, Span, resolve_span
 from attnviz.text.tokens import TEXTS, Tokens

@@ -55,7 +55,7 @@ class LayerRun:
             raise overflow_error(f"scores of layer {self.layer}", str(steps.scores.dtype).removeprefix("torch."))
         factors = None
         if with_factors:
-            from attnviz.streaming.factors import ScoreFactors
+            from attnviz.streaming.overview import ScoreFactors
 
             query_vectors, key_vectors = (
                 array_of(vectors[item, list(chosen_heads)]) for vectors in (steps.queries, steps.keys)
@@ -170,7 +170,7 @@ def factored_maps(
     """Returns the maps of one layer over a long text: queries, keys and log-sum-exps in place of weights."""
     from attnviz.attention.mask import Mask
     from attnviz.maps.factored import FactoredMaps
-    from attnviz.streaming.factors import Factors
+    from attnviz.streaming.overview import Factors
 
     chosen_heads = heads_of(module, heads)
     query_vectors, key_vectors, logsumexp = (

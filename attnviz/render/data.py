@@ -16,7 +16,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import printable_json
 from attnviz.maps.dense import key_head_numbers
-from attnviz.maps.heads import head_name
+from attnviz.maps.recording import head_name
 from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.metrics.head_frame import HeadFrame, metrics_first
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, Report

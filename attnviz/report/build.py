@@ -7,9 +7,8 @@ from dataclasses import replace
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
 from attnviz.maps.grouped import has_few_turns, regroup
-from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, head_key
 from attnviz.maps.layer_maps import known_cells
-from attnviz.maps.recording import UNUSED_LABELS, Recording
+from attnviz.maps.recording import UNUSED_LABELS, ChosenHead, HeadKey, Recording, chosen_heads, head_key
 from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import (
     Ranking,
@@ -31,7 +30,7 @@ from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, R
 from attnviz.report.picture.structure import RowOfHeads, row_of_last_token
 from attnviz.report.words.captions import Notes
 from attnviz.report.words.notes import names_of
-from attnviz.text.characters import WORDS
+from attnviz.text.groups import WORDS
 from attnviz.text.named_groups import REMAINDER_LABELS, TOKENS, TURNS, singular
 from attnviz.text.selection import Selection
 
@@ -61,7 +60,7 @@ def build_report(recording: Recording, options: ReportOptions) -> DrawnReport | 
         'Attention of head 0.1 in MultiHeadAttention'
     """
     if options.filter is not None:
-        from attnviz.metrics.measured_heads import with_filtered_texts
+        from attnviz.metrics.call_metrics import with_filtered_texts
 
         recording = with_filtered_texts(recording, options.filter)
     if options.of == CONTRIBUTIONS:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import FloatArray
 from attnviz.base.machine import pooling_device
 from attnviz.base.progress import track
-from attnviz.streaming.factors import Factors
-from attnviz.streaming.overview import Overview
+from attnviz.streaming.overview import Factors, Overview
 from attnviz.streaming.plan import BITS, TILE, LoadedHead, Tile, TilePlan
 
 

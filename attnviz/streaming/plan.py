@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
-from attnviz.streaming.factors import Factors
-from attnviz.streaming.overview import block_edges
+from attnviz.streaming.overview import Factors, block_edges
 
 TILE = {"cpu": (512, 1024), "cuda": (2048, 4096)}  # queries and keys; the shared cache holds each core's tile
 MAX_RUN = 64  # tokens that are reduced in one step

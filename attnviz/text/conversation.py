@@ -11,10 +11,11 @@ from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.printable import printable
 from attnviz.base.reading import parse_json, read_json, read_start
 from attnviz.media.text import refuse_surrogates
-from attnviz.text.chat_passages import (
+from attnviz.text.named_groups import QUESTION
+from attnviz.text.passages import (
     DOCUMENTS,
     MAX_PARTS,
-    SEPARATOR,
+    PART_SEPARATOR,
     TURN_KINDS,
     TurnPart,
     chat_passages,
@@ -24,7 +25,6 @@ from attnviz.text.chat_passages import (
     with_parts_reversed,
     with_question_part,
 )
-from attnviz.text.named_groups import QUESTION
 
 THINKING, TOOL_CALL, TOOLS, ANSWER = "thinking", "tool call", "tools", "answer"
 THOUGHT_IN_TEXT = re.compile(r"(<think>)(.*?)(</think>)", re.DOTALL)
@@ -222,7 +222,9 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
             f"message {number} has the unknown role {printable_role!r}; {choices(printable_role, tuple(TURN_KINDS))}"
         )
     checked_message = dict(message)
-    checked_message["content"] = SEPARATOR.join(part.text for part in content_parts(message.get("content"), number))
+    checked_message["content"] = PART_SEPARATOR.join(
+        part.text for part in content_parts(message.get("content"), number)
+    )
     if "tool_calls" in message and message["tool_calls"] is None:
         del checked_message["tool_calls"]
     elif "tool_calls" in message:

@@ -13,18 +13,18 @@ from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.media.text import Text
-from attnviz.text.characters import (
+from attnviz.text.groups import (
     LINES,
     PARAGRAPHS,
     SENTENCES,
     WORDS,
+    Groups,
     first_visible,
     line_numbers,
     unit_numbers,
     unit_starts,
     visible_characters,
 )
-from attnviz.text.groups import Groups
 from attnviz.text.tokens import TEXTS, Tokens, first_words, word_numbers
 
 Mark = tuple[int, str]  # a token or a character, and its label

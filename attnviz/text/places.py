@@ -18,7 +18,7 @@ from itertools import islice
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option
-from attnviz.text.characters import WORDS
+from attnviz.text.groups import WORDS
 from attnviz.text.named_groups import in_text
 from attnviz.text.tokens import DOTTED_CIRCLE, VISIBLE_SIGNS, Tokens, visible_label
 

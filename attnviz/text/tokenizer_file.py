@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.kinds import refuse_other_kinds, whole
-from attnviz.base.reading import NotJsonError, read_json
+from attnviz.base.reading import NotJsonError, read_json, refuse_other_kinds, whole
 
 MAX_GROWTH = 64  # factor by which a text may grow; known tokenizers make at most 18 characters of one
 MAX_TEMPLATE = 10_000  # entries of a list in a post-processor, such as the pieces of a template

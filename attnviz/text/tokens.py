@@ -18,8 +18,7 @@ from attnviz.base.printable import JOINERS, escape_sequence, printable
 from attnviz.media.image import Image
 from attnviz.media.medium import Medium, Order
 from attnviz.media.text import EMPTY_TEXT, Text, refuse_surrogates
-from attnviz.text.characters import WORDS, first_visible, unit_numbers, unit_starts
-from attnviz.text.groups import Groups
+from attnviz.text.groups import WORDS, Groups, first_visible, unit_numbers, unit_starts
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.image import Image
 from attnviz.media.text import Text
-from attnviz.text.characters import WORDS, first_visible, visible_characters
-from attnviz.text.groups import Groups
+from attnviz.text.groups import WORDS, Groups, first_visible, visible_characters
 from attnviz.text.named_groups import (
     MAX_LABEL_CHARACTERS,
     NAMES,

@@ -16,8 +16,8 @@ from attnviz.maps.dense import DenseMaps, key_head_numbers
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from attnviz.metrics.call_metrics import measured_frame
 from attnviz.metrics.change import compare
-from attnviz.metrics.measured_heads import measured_frame
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.build import build_report
 from attnviz.report.maps.comparison import comparison_report

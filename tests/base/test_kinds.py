@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.kinds import (
+from attnviz.base.reading import (
     FLAG,
     HEAD_PAIRS,
     OBJECT,

@@ -17,7 +17,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Factors
 from attnviz.text.tokens import Tokens
 from tests.conftest import LAYERS, dense_maps, random_maps
 from tests.text.examples import made_tokens

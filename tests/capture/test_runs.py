@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.flow.lineage import Piece
+from attnviz.capture.flow.axes import Piece
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.runs import RunCounter, TextLoops
 from tests.conftest import cells

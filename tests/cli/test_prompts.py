@@ -9,7 +9,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.cli.prompts import ANSWER_COLUMNS, BatchPrompt, read_prompts
+from attnviz.cli.subject import ANSWER_COLUMNS, BatchPrompt, read_prompts
 from tests.streams import Streams
 
 MARY, LIFE = "When Mary, “the cook”,\nand John", "Life is\u2028short"

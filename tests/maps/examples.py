@@ -12,8 +12,7 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
 from attnviz.maps.recording import Recording
 from attnviz.maps.recurrent import Recurrence, RecurrentMaps
-from attnviz.streaming.factors import Factors
-from attnviz.streaming.overview import Overview
+from attnviz.streaming.overview import Factors, Overview
 from attnviz.text.tokens import Tokens
 from tests import room
 from tests.attention.biases import alibi_bias, bucket_bias

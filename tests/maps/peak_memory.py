@@ -13,7 +13,7 @@ from attnviz.maps.grouped import regroup
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Factors
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 

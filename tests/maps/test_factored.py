@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps, halve
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Factors
 from attnviz.text.tokens import Tokens
 from tests.attention.biases import alibi_bias
 from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, tolerance, with_factors

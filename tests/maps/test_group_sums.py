@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnviz.attention.mask import Mask
-from attnviz.maps.group_sums import sum_groups
+from attnviz.maps.visibility import sum_groups
 from attnviz.text.groups import Groups
 from tests.maps.examples import KEYS, QUERIES, factored
 
@@ -16,7 +16,7 @@ SCATTERED = np.arange(QUERIES) % 3
 @pytest.mark.parametrize("most", [2**24, 4 * KEYS * 25, 4 * KEYS * 7, 1], ids=["whole", "groups", "bands", "queries"])
 @pytest.mark.parametrize("rows", [ROWS, SCATTERED], ids=["runs", "scattered"])
 def test_sums_are_those_of_the_whole_map(rows: np.ndarray, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.maps.group_sums.MAX_SUMMED_CELLS", most)
+    monkeypatch.setattr("attnviz.maps.visibility.MAX_SUMMED_CELLS", most)
     maps = factored(Mask(causal=True))
     sums = maps.group_sums(maps.heads, Groups(rows), Groups(COLUMNS))
     whole = maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS))
@@ -26,7 +26,7 @@ def test_sums_are_those_of_the_whole_map(rows: np.ndarray, most: int, monkeypatc
 
 
 def test_heads_that_see_different_cells_are_summed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.maps.group_sums.MAX_SUMMED_CELLS", 10)
+    monkeypatch.setattr("attnviz.maps.visibility.MAX_SUMMED_CELLS", 10)
     visible = np.array([[[True, False]] * 4, [[False, True]] * 4])
     weights = visible.astype(np.float32)
     groups = Groups(np.array([0, 0, 0, 1])), Groups(np.arange(2))
@@ -36,7 +36,7 @@ def test_heads_that_see_different_cells_are_summed_by_themselves(monkeypatch: py
 
 
 def test_never_more_is_read_at_once_than_fits_but_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.maps.group_sums.MAX_SUMMED_CELLS", 60)
+    monkeypatch.setattr("attnviz.maps.visibility.MAX_SUMMED_CELLS", 60)
     read = []
 
     def weights(queries: slice, keys: slice) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,7 @@
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import chosen_heads
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, chosen_heads
 from attnviz.text.selection import Selection
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES
 

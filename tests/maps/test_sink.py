@@ -19,7 +19,7 @@ from attnviz.maps.saved import load, save
 from attnviz.maps.sink import with_sink, without_sink
 from attnviz.metrics.call_metrics import measure
 from attnviz.metrics.combine import rollout
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Factors
 from attnviz.text.tokens import Tokens
 
 HEADS, TOKENS, FEATURES, SCALE = 3, 7, 4, 0.5

@@ -14,12 +14,10 @@ from rich.cells import cell_len
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.heads import chosen_heads
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, chosen_heads
 from attnviz.maps.saved import save
-from attnviz.metrics.call_metrics import measure
+from attnviz.metrics.call_metrics import block_stride, frame_over_texts, measure, ranked_heads
 from attnviz.metrics.measure import Need
-from attnviz.metrics.measured_heads import block_stride, frame_over_texts, ranked_heads
 from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.patterns import SHARE_PATTERNS
 from attnviz.render.formats import draw

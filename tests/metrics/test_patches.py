@@ -14,11 +14,10 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.media.image import Image
 from attnviz.metrics import torch_rows
-from attnviz.metrics.call_metrics import measure, measure_queries
+from attnviz.metrics.call_metrics import measure, measure_queries, measured_frame
+from attnviz.metrics.grid import ImagePatches, part_sums
 from attnviz.metrics.measure import Need
-from attnviz.metrics.measured_heads import measured_frame
 from attnviz.metrics.metrics import METRICS
-from attnviz.metrics.patches import ImagePatches, part_sums
 from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.report.maps.rows import mass_mask
 from attnviz.text.tokens import Tokens, tokenize

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.session.session import Session
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.heads import chosen_heads, head_name
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, chosen_heads, head_name
 from attnviz.maps.saved import load, save
-from attnviz.metrics.measured_heads import filtered_heads
+from attnviz.metrics.call_metrics import filtered_heads
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report

@@ -13,9 +13,8 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.machine import pooling_device
 from attnviz.streaming import plan
 from attnviz.streaming.engine import overview_of, write_product
-from attnviz.streaming.factors import Factors
 from attnviz.streaming.fused_pass import DeviceFactors
-from attnviz.streaming.overview import Overview, block_edges
+from attnviz.streaming.overview import Factors, Overview, block_edges
 from attnviz.streaming.plan import TilePlan
 from tests import room
 from tests.maps.examples import (

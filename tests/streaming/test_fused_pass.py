@@ -14,8 +14,8 @@ from attnviz.attention.mask import Bias, Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.streaming import fused_pass
 from attnviz.streaming.engine import overview_of
-from attnviz.streaming.factors import Factors
 from attnviz.streaming.fused_pass import DeviceFactors, kernel_supports, overview_by_indicators, prefers_kernel
+from attnviz.streaming.overview import Factors
 from tests import room
 from tests.maps.examples import HEADS, KEYS, QUERIES, dense_of, factored, floats
 from tests.today import todays

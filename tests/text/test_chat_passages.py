@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.text.chat_passages import ContentPart, content_parts, read_document
 from attnviz.text.conversation import Conversation
+from attnviz.text.passages import ContentPart, content_parts, read_document
 
 TEXTS = ["the king lives here", "my bike is red", "which is red?"]
 PARTS: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": text} for text in TEXTS]}

@@ -10,8 +10,8 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.session.state import View
-from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.recording import head_name
 from attnviz.text.head_name import parse_head_name
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Ranking:
 
     def measure(self, name: str) -> None:
         """Measures one metric of every head and adds it to the table; may run in a thread."""
-        from attnviz.metrics.measured_heads import measured_frame
+        from attnviz.metrics.call_metrics import measured_frame
 
         self._store_numbers(range(len(self.heads)), measured_frame(self.heads, (name,)))
         self.measured_names.add(name)
@@ -122,7 +122,7 @@ class Ranking:
 
     def name_patterns(self, call_heads: list[int]) -> None:
         """Measures every metric of the heads of one attention call and names their patterns; may run in a thread."""
-        from attnviz.metrics.measured_heads import measured_frame
+        from attnviz.metrics.call_metrics import measured_frame
 
         measured_rows = measured_frame(self.heads[head] for head in call_heads)
         self._store_numbers(call_heads, measured_rows)

@@ -26,9 +26,8 @@ from attnviz.browse.session.blocks import (
 from attnviz.browse.session.ranking import Ranking
 from attnviz.browse.session.state import Direction, Theme, View
 from attnviz.maps.grouped import block_cells
-from attnviz.maps.heads import cell_heads, chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, cell_heads, chosen_heads, head_name
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, ColorScale, on_paper

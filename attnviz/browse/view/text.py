@@ -34,7 +34,7 @@ from attnviz.render.terminal.media import (
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.overlays import overlay_pixels
 from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, Quantity
-from attnviz.text.characters import WORDS
+from attnviz.text.groups import WORDS
 from attnviz.text.named_groups import TURNS
 from attnviz.text.tokens import Tokens, first_words
 from attnviz.text.units import Units, written_texts

@@ -33,7 +33,7 @@ from attnviz.maps.recurrent import RecurrentMaps
 from attnviz.maps.sink import with_sink
 from attnviz.maps.visibility import place_of_first_query, position_of_first_query, shared_or_per_head, visible_to_heads
 from attnviz.metrics.call_metrics import all_metrics
-from attnviz.streaming.factors import Factors, ScoreFactors
+from attnviz.streaming.overview import Factors, ScoreFactors
 from attnviz.text.tokens import Tokens
 
 MAX_DENSE_CELLS = 256 * 256  # queries x keys of a whole map; the factors of a longer one are smaller

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from attnviz.capture.flow.axes import (
     FEATURES,
     FIRST_MARK,
+    NOTHING,
     Axis,
+    Lineage,
     Part,
     axes_of_view,
     is_all,
     label_of,
     labels_in,
+    merged_lineage,
     resized_axis,
     unknown_axes,
     with_labels_from,
@@ -46,7 +49,6 @@ from attnviz.capture.flow.functions import (
     steps_after,
     tensors_in,
 )
-from attnviz.capture.flow.lineage import NOTHING, Lineage, merged_lineage
 from attnviz.capture.flow.nodes import (
     Contraction,
     Node,

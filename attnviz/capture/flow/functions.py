@@ -14,19 +14,23 @@ from attnviz.capture.flow.axes import (
     UNKNOWN,
     Axes,
     Axis,
+    Lineage,
     Part,
     axes_of_view,
     axis_of,
     broadcast,
     contiguous_strides,
+    cut_axis,
     is_all,
+    leading_piece,
+    merged_lineage,
     most_informative_axis,
+    piece_along,
     resized_axis,
     size_of,
     unknown_axes,
     with_labels_from,
 )
-from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
 from attnviz.capture.flow.nodes import Node, Steps, candidates_in, still_has_axes
 
 Arguments = tuple[Any, ...]

@@ -7,8 +7,16 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture.flow.axes import FEATURES, FIRST_MARK, Axes, is_all, labels_in
-from attnviz.capture.flow.lineage import NOTHING, Lineage, have_separate_inputs
+from attnviz.capture.flow.axes import (
+    FEATURES,
+    FIRST_MARK,
+    NOTHING,
+    Axes,
+    Lineage,
+    have_separate_inputs,
+    is_all,
+    labels_in,
+)
 from attnviz.capture.flow.sites import CallingModule
 
 CUTTING = ("__getitem__", "narrow", "split", "chunk")

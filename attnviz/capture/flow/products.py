@@ -23,11 +23,11 @@ from attnviz.capture.flow.axes import (
     is_all,
     label_of,
     labels_in,
+    merged_lineage,
     most_informative_axis,
     without_marks,
 )
 from attnviz.capture.flow.functions import is_one_pair
-from attnviz.capture.flow.lineage import merged_lineage
 from attnviz.capture.flow.nodes import Contraction, Node, Scores, Use, WeightsCandidate, still_has_axes
 
 BATCH_LETTERS = string.ascii_uppercase  # the axes in front of a matrix

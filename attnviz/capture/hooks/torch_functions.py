@@ -27,10 +27,9 @@ from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_quer
 from attnviz.capture.calls.observed_calls import kernel_call, use_call
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.calls.recurrence import ObservedRecurrence
-from attnviz.capture.flow.axes import FEATURES, is_all
+from attnviz.capture.flow.axes import FEATURES, NOTHING, Lineage, have_separate_inputs, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, TorchCall, tensors_in
-from attnviz.capture.flow.lineage import NOTHING, Lineage, have_separate_inputs
 from attnviz.capture.flow.moved_rows import PLACING, GatheredRows, OperandGathers, TokenPlaces
 from attnviz.capture.flow.nodes import Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS

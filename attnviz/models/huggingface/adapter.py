@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.kinds import OBJECT, TEXT, number, refuse_other_kinds, whole
-from attnviz.base.reading import read_json
+from attnviz.base.reading import OBJECT, TEXT, number, read_json, refuse_other_kinds, whole
 from attnviz.models.huggingface.folder import cached_model, is_complete, local_model, refuse_missing_library
 from attnviz.models.huggingface.safety import refuse_unsafe_files
 

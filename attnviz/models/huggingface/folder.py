@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError, did_you_mean, install, option, or_list
-from attnviz.base.kinds import OBJECT, either, refuse_other_kinds, sizes
-from attnviz.base.reading import read_json, read_text
+from attnviz.base.reading import OBJECT, either, read_json, read_text, refuse_other_kinds, sizes
 from attnviz.media.sound import MAX_RATE
 from attnviz.models.huggingface.gguf_file import gguf_at, gguf_named, read_gguf
 from attnviz.models.huggingface.safety import (

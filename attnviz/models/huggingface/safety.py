@@ -13,8 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.kinds import HEAD_PAIRS, TEXT, either, list_of, quoted, refuse_other_kinds, sizes, whole
-from attnviz.base.reading import MAX_JSON_BYTES, read_json
+from attnviz.base.reading import (
+    HEAD_PAIRS,
+    MAX_JSON_BYTES,
+    TEXT,
+    either,
+    list_of,
+    quoted,
+    read_json,
+    refuse_other_kinds,
+    sizes,
+    whole,
+)
 from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
 OPENED_FILES = (

@@ -19,7 +19,7 @@ from attnviz.render.page.packing import (
 )
 from attnviz.report.picture.panels import seconds_of_frames
 from attnviz.report.picture.structure import LeftOutKeys, asked_query
-from attnviz.text.characters import WORDS
+from attnviz.text.groups import WORDS
 from attnviz.text.named_groups import TURNS
 from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens

@@ -4,7 +4,7 @@ import html
 from typing import IO, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import head_name
+from attnviz.maps.recording import head_name
 from attnviz.metrics.head_frame import HeadChanges
 from attnviz.render.page.descriptions import AxisTexts, VisibleCounts, about_metrics, turn_pieces
 from attnviz.render.page.encoding import PRECISIONS

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from attnviz.maps.heads import head_name
+from attnviz.maps.recording import head_name
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.picture.colors import DIVERGING, ON_DARK_PAPER, SAMPLES, colormap, ink_on

@@ -11,8 +11,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.render.page.encoding import base85, deflated_bytes, half_pieces, planes, rounded_fractions
 from attnviz.report.picture.report import HeadCells
-from attnviz.streaming.factors import Factors
-from attnviz.streaming.overview import Overview
+from attnviz.streaming.overview import Factors, Overview
 
 FLOAT16_ROUNDING = 2.0**-10 + 2.0**-22  # relative error bound of a product of two numbers that were rounded to float16
 MAX_FLOAT16_EXPONENT = 15  # the numbers of a head are scaled below 2 to this power, well within float16

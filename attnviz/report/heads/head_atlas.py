@@ -9,12 +9,11 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option, with_capital
 from attnviz.base.progress import working
-from attnviz.maps.heads import chosen_heads, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, chosen_heads, measurable_heads
+from attnviz.metrics.call_metrics import frame_over_texts, refuse_unknown_measures, with_filtered_texts
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.metrics.measured_heads import frame_over_texts, refuse_unknown_measures, with_filtered_texts
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts, quoted_word
 from attnviz.report.heads.head_numbers import MOVED, effect_remark, summarize_last_unit
 from attnviz.report.heads.lists import (

@@ -9,12 +9,11 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import refuse_missing_units
-from attnviz.maps.heads import head_name, heads_with_cells
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, head_name, heads_with_cells
+from attnviz.metrics.call_metrics import block_stride, measured_frame
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
-from attnviz.metrics.measured_heads import block_stride, measured_frame
 from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers, HeadCells

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import option
-from attnviz.maps.heads import ChosenHead, cell_heads, chosen_heads
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording, cell_heads, chosen_heads
+from attnviz.metrics.call_metrics import filtered_heads, ranked_heads
 from attnviz.metrics.combine import reduce_heads
-from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.exact_numbers import with_scales_of_figure
 from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks

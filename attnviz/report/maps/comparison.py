@@ -11,12 +11,11 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
 from attnviz.maps.grouped import block_cells, regroup
-from attnviz.maps.heads import ChosenHead, chosen_heads
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording, chosen_heads
+from attnviz.metrics.call_metrics import with_filtered_texts
 from attnviz.metrics.change import change_frame, compare
 from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.metrics.measured_heads import with_filtered_texts
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.exact_numbers import with_scales_of_figure
 from attnviz.report.maps.head_panels import head_panels, map_remarks

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import has_few_turns, regroup
-from attnviz.maps.heads import ChosenHead, heads_with_cells
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording, heads_with_cells
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.head_panels import head_panels
 from attnviz.report.maps.heatmaps import MAX_PAGE_MAPS, are_adjacent, divide_page, ranked_heads_of, thumbnail_options

@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attnviz.base.errors import option
-from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, HeadKey, Recording, chosen_heads
 from attnviz.report.maps.head_panels import drawn, map_remarks, titled_panels, with_fewer_remarks
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT
@@ -91,7 +90,7 @@ def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummari
     # Patterns are measured over all queries and keys, whichever part is drawn.
     selection = replace(options.selection, queries=(None, None), keys=(None, None))
     heads = chosen_heads(recording, selection)
-    from attnviz.metrics.measured_heads import pattern_frame
+    from attnviz.metrics.call_metrics import pattern_frame
 
     frame = pattern_frame(heads)
     return None if frame is None or not heads else HeadSummaries(heads, frame)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.progress import track
-from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import cell_maps, mean_visible_key_counts
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions

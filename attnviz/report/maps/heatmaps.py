@@ -7,8 +7,7 @@ from itertools import groupby
 
 from attnviz.base.errors import option
 from attnviz.base.progress import track
-from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, HeadKey, Recording, chosen_heads
 from attnviz.media.image import Image
 from attnviz.report.maps.fitting import HeadSummaries, answering_first, fit_first_heads, fit_screen
 from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks, titled_panels
@@ -127,7 +126,7 @@ def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[Chos
     heads = chosen_heads(recording, options.selection)
     if options.filter is None:  # spares the import of metrics
         return heads
-    from attnviz.metrics.measured_heads import filtered_heads
+    from attnviz.metrics.call_metrics import filtered_heads
 
     return filtered_heads(heads, options.filter)
 
@@ -136,7 +135,7 @@ def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> Ranking:
     """Returns the heads sorted by the metric and cut to the top few, each with its value; NaN without a metric."""
     if options.sort is None and options.top is None:
         return [(head, math.nan) for head in heads]
-    from attnviz.metrics.measured_heads import ranked_heads
+    from attnviz.metrics.call_metrics import ranked_heads
 
     return ranked_heads(heads, options.sort, options.top)
 

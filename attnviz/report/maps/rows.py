@@ -8,9 +8,8 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, mean_visible_key_counts
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.report.maps.head_panels import drawn, head_panels

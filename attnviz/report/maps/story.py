@@ -8,8 +8,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import ChosenHead
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.head_panels import drawn, head_panels
 from attnviz.report.maps.heatmaps import filtered_heads_of, shows_images

@@ -6,9 +6,8 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.sound import Sound
 from attnviz.report.maps.head_panels import drawn, head_panels, with_fewer_remarks
 from attnviz.report.maps.rows import MAX_HEADS, refuse_undrawable, with_linear_colors

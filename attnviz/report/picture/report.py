@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from attnviz.base.errors import without_options
 from attnviz.base.printable import printable, printable_line
-from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.scales import MIN_LIFT_REACH

@@ -15,8 +15,8 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import with_capital
-from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps, known_cells
+from attnviz.maps.recording import ChosenHead
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.text.named_groups import in_text

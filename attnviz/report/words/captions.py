@@ -10,9 +10,8 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, layers_phrase, option, with_capital
 from attnviz.base.printable import printable_line
-from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.look import Look

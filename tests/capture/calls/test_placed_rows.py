@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from attnviz.capture.calls.attention_call import DenseCall
-from attnviz.capture.calls.placed_rows import PlacedRows, places_of_gather, scatter_rows
+from attnviz.capture.calls.observed_calls import PlacedRows, places_of_gather, scatter_rows
 from attnviz.capture.flow.moved_rows import RowGather
 
 TOTAL = 5

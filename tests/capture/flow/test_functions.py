@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.capture.flow import functions
-from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axis, Part
+from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axis, Lineage, Part
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import FollowedCall, TorchCall, node_after
-from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.nodes import Node
 from attnviz.capture.flow.sites import CallingModule
 

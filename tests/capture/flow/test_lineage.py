@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnviz.capture.flow.lineage import (
+from attnviz.capture.flow.axes import (
     MAX_PIECES,
     NOTHING,
     Lineage,

@@ -16,9 +16,8 @@ from attnviz.api.recording import drawable
 from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import Recording, chosen_heads
 from attnviz.maps.saved import load, save
 from attnviz.media.image import Image
 from attnviz.models.huggingface.picture_text_reader import load_text_processor

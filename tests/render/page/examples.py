@@ -13,9 +13,8 @@ from attnviz.media.text import Text
 from attnviz.report.build import build_report
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import Report
-from attnviz.streaming.factors import Factors
-from attnviz.text.characters import WORDS
-from attnviz.text.groups import Groups
+from attnviz.streaming.overview import Factors
+from attnviz.text.groups import WORDS, Groups
 from attnviz.text.tokens import Tokens
 from tests.attention.biases import alibi_bias
 from tests.conftest import random_maps

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
-from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.maps.recording import Recording
+from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.metrics.call_metrics import measure
 from attnviz.render.formats import draw, medium_of
 from attnviz.render.page.descriptions import about_metrics

@@ -17,7 +17,7 @@ from attnviz.models.sources import open_reader
 from attnviz.render.formats import draw
 from attnviz.render.page.packed_factors import ROUNDING, _rounded_float16, pack_scores
 from attnviz.report.picture.report import HeadCells
-from attnviz.streaming.factors import ScoreFactors
+from attnviz.streaming.overview import ScoreFactors
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps

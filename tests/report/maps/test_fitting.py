@@ -192,13 +192,13 @@ def test_patterns_are_those_of_tokens_where_words_are_drawn() -> None:
 def test_long_maps_are_measured_over_some_of_their_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     recording = many_heads("so it goes on " * 50)
     whole = sum(len(maps.query_tokens) ** 2 * HEADS for maps in recording.maps)
-    monkeypatch.setattr("attnviz.metrics.measured_heads.MAX_MEASURED_CELLS", whole // 4)
+    monkeypatch.setattr("attnviz.metrics.call_metrics.MAX_MEASURED_CELLS", whole // 4)
     report = on_screen(recording)
     assert isinstance(report, DrawnReport)
     assert report.kind == "maps"
     assert report.panels[0].title.startswith("head 2.7 · previous token 1.00")
     assert "(measured over one in 4 blocks of queries)" in report.caption
-    monkeypatch.setattr("attnviz.metrics.measured_heads.MAX_MEASURED_CELLS", whole // 40)
+    monkeypatch.setattr("attnviz.metrics.call_metrics.MAX_MEASURED_CELLS", whole // 40)
     assert drawn(on_screen(recording)).kind == "thumbnails"
 
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.heads import chosen_heads
-from attnviz.maps.recording import Recording
-from attnviz.metrics.measured_heads import measured_frame
+from attnviz.maps.recording import Recording, chosen_heads
+from attnviz.metrics.call_metrics import measured_frame
 from attnviz.report.picture.structure import first_sentence, left_out_keys, row_of_last_token
-from attnviz.text.characters import WORDS
-from attnviz.text.groups import Groups
+from attnviz.text.groups import WORDS, Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense
