@@ -14,7 +14,15 @@ from attnviz.cli.options import Input
 from attnviz.cli.subject import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt, Kind, Subject, read_prompts
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import PRETRAINED, open_reader, refuse_untrained, refuse_unused, row_of, used_settings
+from attnviz.models.sources import (
+    BUILT_IN,
+    PRETRAINED,
+    open_reader,
+    refuse_untrained,
+    refuse_unused,
+    row_of,
+    used_settings,
+)
 from attnviz.report.picture.options import ReportOptions, refuse_tables_of_surveys
 from attnviz.text.selection import Grouping, Selection, resolve_span
 
@@ -305,9 +313,16 @@ def record_batch(
 
 
 def compute(subject: Subject, settings: ModelSettings, layer: int) -> "Computation":
-    """Returns every intermediate result of one layer of a model over a text, an image, or a text with images."""
-    refusal = "explain computes from a text, and a saved file holds no model; give a text"
-    example = subject.example(settings, refusal, media=(Kind.IMAGE,))
+    """Returns every intermediate result of one layer of a model over a text, an image, or a text with images.
+
+    A model of this package, which needs no files, runs again on the text of a recording.
+    """
+    recording = subject.recording() if subject.kind is Kind.RECORDING else None
+    if recording is not None and recording.settings.get("model") in [row.name for row in BUILT_IN]:
+        settings, example = _read_again(recording, subject.source, settings)
+    else:
+        refusal = "explain runs a model, and this file holds none; give the text and --model"
+        example = subject.example(settings, refusal, media=(Kind.IMAGE,))
 
     return open_reader(settings, example.use).compute(example, layer)
 
@@ -482,7 +497,7 @@ def _read_again(recording: "Recording", path: str, settings: ModelSettings) -> t
     model, texts = own.get("model"), len({maps.item for maps in recording.maps})
     reason = "" if isinstance(model, str) else "does not name the model that made it"
     if texts > 1:
-        reason = f"holds {texts} texts, of which why explains one"
+        reason = f"holds {texts} texts, and this command explains one"
     elif any(axis.image_indices for axis in axes):
         reason = "holds its picture or sound only as it is drawn, which is less than the model reads"
     elif cross is None and (tokens.ids < 0).any():
@@ -490,11 +505,11 @@ def _read_again(recording: "Recording", path: str, settings: ModelSettings) -> t
     if reason:
         raise AttnvizError(f"{path!r} {reason}; give what was read and --model")
     assert isinstance(model, str)
-    refuse_untrained(model)
     if row_of(model) is not PRETRAINED:
         names = used_settings(model)
         kept = {name: value for name, value in own.items() if name in names}
-        return replace(settings, **kept), Example(tokens.text)
+        settings = replace(settings, **kept)
+        return settings, Example.of(tokens.text, settings)
     if not Path(model).expanduser().exists():
         raise AttnvizError(f"{path!r} was made with {model!r}, which is not here; give the text and --model")
     settings = replace(settings, model=model, dtype=str(own.get("dtype", settings.dtype)))

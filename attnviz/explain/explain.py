@@ -51,7 +51,12 @@ if TYPE_CHECKING:
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
 LEARNED_STEPS = (CONTRIBUTIONS, ABLATION)
-UNCAPTURED_STEPS = ("embedding", "projections", "dropout", ABLATION)  # their numbers are not captured from a model
+UNCAPTURED_STEPS = {  # steps whose numbers are not captured from a model, with what to do instead
+    "embedding": "",
+    "projections": "; heads shows Q, K and V as the model multiplies them",
+    "dropout": "",
+    ABLATION: "; attnviz ablate runs the model without heads",
+}
 DROPPED = "Dropout, which {} shows, comes after this step and does not change it."
 TRAINED = "Trained to continue repeated random tokens; it has learned no language."
 
@@ -73,7 +78,7 @@ def explain(
             f"{option('step', COMPOSITION)} needs a trained model, and a head after the first layer; use {options}"
         )
     if step not in (None, COMPOSITION) and computation.model_name and step not in usual_steps:
-        advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
+        advice = UNCAPTURED_STEPS.get(step, "")
         raise AttnvizError(
             f"{option('step', step)} needs numbers that were not captured from the model; "
             f"choose {or_list([*usual_steps, COMPOSITION])}{advice}"

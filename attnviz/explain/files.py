@@ -246,7 +246,8 @@ def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]
     for table in step.tables:
         neighbours = bands[-1] if bands else []
         used_width = sum(_table_width(neighbour, inner_width) + GUTTER for neighbour in neighbours)
-        if neighbours and used_width + _table_width(table, inner_width) <= inner_width:
+        fits = used_width + _table_width(table, inner_width) <= inner_width
+        if neighbours and fits and not table.starts_line:
             neighbours.append(table)
         else:
             bands.append([table])

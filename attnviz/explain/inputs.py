@@ -83,6 +83,20 @@ class HeadView:
         columns = tuple(str(first + column) for column in range(values.shape[1]))
         return cut_table(Matrix(title, values, rows, columns), self.line_width)
 
+    def projection(self, letter: str) -> Table:
+        """Returns a table of a known projection's matrix, which starts a line: a row per input, and any bias last."""
+        projection = self.computation.projections[letter]
+        rows, values = [str(row) for row in range(len(projection.weight))], projection.weight
+        if projection.bias is not None:
+            rows, values = [*rows, f"b_{letter}"], np.vstack([values, projection.bias])
+        return replace(self.features(f"W_{letter}", values, tuple(rows)), starts_line=True)
+
+    def worked_product(self, letter: str, inputs: FloatArray) -> str:
+        """Returns output 0 of a known projection as a sum of products and any bias."""
+        projection = self.computation.projections[letter]
+        bias = None if projection.bias is None else float(projection.bias[0])
+        return sum_of_products(inputs, projection.weight[:, 0], bias)
+
     def cells(self, title: str, values: FloatArray, *, masked: bool = False, low: float | None = None) -> Table:
         """Returns a coloured table of queries by keys.
 
@@ -204,18 +218,23 @@ def explain_embedding(head: HeadView) -> Step:
 def explain_projections(head: HeadView) -> Step:
     """Explains how features become queries, keys and values; in cross-attention, keys and values of the context."""
     computation = head.computation
-    joined_heads = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
     queries, keys = computation.tokens.labels, computation.key_tokens.labels
-    labels = {"queries": queries, "keys": keys, "values": keys}
-    has_bias = computation.query_bias is not None
-    formulas = [f"{letter} = X W_{letter}" + (f" + b_{letter}" if has_bias else "") for letter in "QKV"]
-    shapes = [
-        f"{name[0].upper()} {shape(**{axis: values.shape[0], 'features': values.shape[1]})}"
-        for (name, values), axis in zip(joined_heads.items(), ("queries", "keys", "keys"), strict=True)
-    ]
-    bias = float(computation.query_bias[0]) if computation.query_bias is not None else None
-    products = sum_of_products(computation.features[head.row], computation.query_weight[:, 0], bias)
-    result = with_decimals(float(joined_heads["queries"][head.row, 0]))
+    joined_heads = {
+        "Q": ("queries", queries, join_heads(computation.queries)),
+        "K": ("keys", keys, join_heads(computation.keys)),
+        "V": ("keys", keys, join_heads(computation.values)),
+    }
+    tables = [head.features("X", computation.features, queries)]
+    if computation.cross:
+        tables.append(head.features("X of the context", computation.context_features, keys))
+    formulas, shapes = [], []
+    for letter, (axis, labels, values) in joined_heads.items():
+        has_bias = computation.projections[letter].bias is not None
+        formulas.append(f"{letter} = X W_{letter}" + (f" + b_{letter}" if has_bias else ""))
+        shapes.append(f"{letter} {shape(**{axis: values.shape[0], 'features': values.shape[1]})}")
+        tables += [head.projection(letter), head.features(letter, values, labels)]
+    products = head.worked_product("Q", computation.features[head.row])
+    result = with_decimals(float(joined_heads["Q"][2][head.row, 0]))
     return Step(
         title="Queries, keys and values",
         sentence="Three weight matrices turn the features of each token into three vectors: a query, what the token "
@@ -225,7 +244,7 @@ def explain_projections(head: HeadView) -> Step:
         latex=r", \quad ".join(formulas),
         before=f"X {shape(queries=len(computation.features), features=computation.features.shape[1])}",
         after=", ".join(shapes),
-        tables=tuple(head.features(name[0].upper(), values, labels[name]) for name, values in joined_heads.items()),
+        tables=tuple(tables),
         examples=(
             f"Q of “{head.query}”, feature 0 = {products} = {result}",
             *(("K and V are computed from X of the context.",) if computation.cross else ()),
@@ -285,9 +304,11 @@ def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
     return Step(
         title="Queries, keys and values",
         sentence=f"The queries, keys and values of head {computation.layer}.{number} as {computation.model_name} "
-        "multiplies them: after its projections and any further change, such as rotation by position (RoPE)." + sharing,
-        formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    W: the columns of head {number}",
-        latex=rf"Q_{{{number}}} = X W_Q, \quad K_{{{number}}} = X W_K, \quad V_{{{number}}} = X W_V",
+        "multiplies them: after its projections and any further change, such as a norm or rotation by position (RoPE). "
+        "X, W_Q, W_K and W_V are not shown: a model may join these matrices in one, and their products need not be Q, "
+        "K and V yet." + sharing,
+        formula=f"X → Q_{number}, K_{number}, V_{number}",
+        latex=rf"X \to Q_{{{number}}}, K_{{{number}}}, V_{{{number}}}",
         before=f"{head_count} heads",
         after=f"Q {shape(queries=query_count, features=width)}, "
         f"K {shape(keys=len(computation.key_tokens), features=width)}",
@@ -345,13 +366,15 @@ def explain_output(head: HeadView) -> Step:
     """Explains how the output projection turns the joined outputs of the heads into features of the model."""
     computation = head.computation
     head_count, query_count, width = computation.mixed_values.shape
-    bias = "" if computation.output_bias is None else " + b_O"
-    examples: list[str] = []
-    if computation.output_weight.size:
-        mixed_values, output = join_heads(computation.mixed_values)[head.row], float(computation.output[head.row, 0])
-        output_bias = None if computation.output_bias is None else float(computation.output_bias[0])
-        products = sum_of_products(mixed_values, computation.output_weight[:, 0], output_bias)
-        examples.append(f"Y of “{head.query}”, feature 0 = {products} = {with_decimals(output)}")
+    labels, mixed_values = computation.tokens.labels, join_heads(computation.mixed_values)
+    tables, bias = [head.features("Y", computation.output, labels)], ""
+    examples = ["W_O is not shown: it does not read C alone, such as C times a gate, or C after a norm."]
+    if projection := computation.projections.get("O"):
+        tables = [head.features("C", mixed_values, labels), head.projection("O"), *tables]
+        bias = "" if projection.bias is None else " + b_O"
+        products = head.worked_product("O", mixed_values[head.row])
+        output = float(computation.output[head.row, 0])
+        examples = [f"Y of “{head.query}”, feature 0 = {products} = {with_decimals(output)}"]
         if computation.features.size:
             feature = float(computation.features[head.row, 0])
             sum_words = f"{with_decimals(feature)} + {with_decimals(output)} = {with_decimals(feature + output)}"
@@ -364,6 +387,6 @@ def explain_output(head: HeadView) -> Step:
         latex=f"Y = C W_O{bias}",
         before=shape(queries=query_count, features=head_count * width),
         after=shape(queries=query_count, features=computation.output.shape[1]),
-        tables=(head.features("Y", computation.output, computation.tokens.labels),),
+        tables=tuple(tables),
         examples=tuple(examples),
     )

@@ -34,6 +34,7 @@ class Table:
     values: Float64Array  # the numbers, ``(rows, columns)``; NaN in the gap and where there is none
     scale: ColorScale | None = None  # the colour scale; ``None`` for a table without colours
     cut: str = ""  # a sentence about the rows and columns left out; empty if there are none
+    starts_line: bool = False  # true if it does not stand beside the table before it
 
     @property
     def gap(self) -> int | None:

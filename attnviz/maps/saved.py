@@ -21,6 +21,7 @@ KINDS_OF_SETTINGS = {
     "model|dtype|tower|architecture|tokenizer|attention|pair|context|init|device|device_map": TEXT,
     "causal|bias|chat|truncate|dense": FLAG,
     "num_heads|embed_dim|num_layers|qk_dim|value_dim|generate|window": whole(0, 10**9),
+    "seed": whole(0, 2**63 - 1),
     "dropout|temperature": number(-1e9, 1e9),
     "alignment_heads": HEAD_PAIRS,
 }

@@ -87,10 +87,10 @@ class LayerRun:
 
     def computation(self, queries: Tokens, keys: Tokens, visible: BoolArray, **fields: Any) -> "Computation":
         """Returns every number of the layer over the first text; ``fields`` are what the layer does not know."""
-        from attnviz.models.reading.computation import Computation
+        from attnviz.models.reading.computation import Computation, Projection
 
         steps = self.attention
-        biases = {name: getattr(self.module, name).bias for name in ("query", "output")}
+        projections = {name[0].upper(): getattr(self.module, name) for name in ("query", "key", "value", "output")}
         names = ("queries", "keys", "values", "scores", "weights", "output")
         numbers: dict[str, Any] = {name: array_of(getattr(steps, name)[0]) for name in names}
         numbers |= {
@@ -100,13 +100,14 @@ class LayerRun:
             "cross": self.context is not self.tokens,
             "features": array_of(self.tokens[0]),
             "context_features": array_of(self.context[0]),
-            "query_weight": array_of(self.module.query.weight.T),
-            "output_weight": array_of(self.module.output.get_parameter("weight").T),
+            "projections": {
+                letter: Projection(array_of(linear.weight.T), None if linear.bias is None else array_of(linear.bias))
+                for letter, linear in projections.items()
+            },
             "mixed_values": array_of(steps.context[0]),
             "dropped_weights": array_of(steps.dropped[0]),
             "visible": visible,
         }
-        numbers |= {f"{name}_bias": None if bias is None else array_of(bias) for name, bias in biases.items()}
         return Computation(**numbers | fields)
 
 

@@ -58,6 +58,11 @@ def tables(explanation: Explanation, step: str) -> list[Table]:
     return list(next(each for each in explanation.steps if each.name == step).tables)
 
 
+def numbers(explanation: Explanation, step: str) -> dict[str, Any]:
+    """The numbers of a step's tables by title, ``(rows, columns)``."""
+    return {table.title: table.values for table in tables(explanation, step)}
+
+
 def cells(table: Table) -> list[str]:
     return [cell for row in table.cells for cell in row]
 
@@ -73,8 +78,8 @@ def drawn(explanation: Explanation, suffix: str = ".txt") -> str:
     [
         ("tokens", 0, "0 4 5 2 1 3"),
         ("embedding", 0, EMBEDDED),
-        ("projections", 0, QUERIES),
-        ("projections", 1, KEYS),
+        ("projections", 2, QUERIES),
+        ("projections", 4, KEYS),
         ("sum", 0, CONTEXT_VECTORS),
     ],
 )
@@ -121,6 +126,26 @@ def test_every_step_of_a_head_follows_from_the_one_before(causal: Computation) -
     assert np.allclose(values["join"][0][:, 10:], values["sum"][0], atol=1e-5)
 
 
+@pytest.mark.parametrize("changed", [{}, {"bias": False}, {"context": "das Leben ist kurz"}])
+def test_queries_keys_values_and_output_follow_from_the_matrices_on_their_page(changed: dict[str, Any]) -> None:
+    explanation = explain(compute("Life is short", layer=1, num_layers=2, embed_dim=6, value_dim=3, **changed), 1)
+    projections, output = (numbers(explanation, step) for step in ("projections", "output"))
+    found = projections | output
+    context = found.get("X of the context", found["X"])
+    for result, letter, inputs in (
+        ("Q", "Q", found["X"]),
+        ("K", "K", context),
+        ("V", "V", context),
+        ("Y", "O", found["C"]),
+    ):
+        matrix = found[f"W_{letter}"]
+        if len(matrix) > inputs.shape[1]:  # a last row of biases, each added once
+            inputs = np.column_stack([inputs, np.ones(len(inputs))])
+        np.testing.assert_allclose(inputs @ matrix, found[result], atol=1e-6, err_msg=result)
+    last_rows = {table.title: table.rows[-1] for table in tables(explanation, "projections")}
+    assert (last_rows["W_V"] == "b_V") == changed.get("bias", True)
+
+
 def test_scores_that_overflow_are_refused() -> None:
     with pytest.raises(AttnvizError, match=r"scores of head 0\.1 overflow in float32; use a smaller scale"):
         explain(compute(scale="1e39"), head=1)
@@ -141,7 +166,8 @@ def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
         [found] = [each for each in explanation.steps if each.name == step]
         result = re.findall(r"−?\d+\.\d{4}", found.examples[0])[-1].replace("−", "-")
         row = -2 if step == "mask" else -1  # the last query that does not see everything
-        assert result in found.tables[0].cells[row], step
+        shown = found.tables[{"projections": 2, "output": 2}.get(step, 0)]  # Q and Y, after what they are made of
+        assert result in shown.cells[row], step
 
 
 SIDE = re.compile(r"(exp|[-\d.*+/() ])+\d\)?")
@@ -427,6 +453,29 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
     assert "Softmax" not in out
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        (TEXT, "--set", "num-layers=2", "--set", "bias=false", "--causal"),
+        (TEXT, "--set", "num-layers=2", "--set", "dropout=0.5", "--context", "Das Leben ist kurz"),
+        ("the cat sat. the cat", "--model", "trained"),
+    ],
+)
+def test_a_recording_of_a_model_of_the_package_is_explained_as_its_text(
+    typed: tuple[str, ...], in_folder: Path, shell: Streams
+) -> None:
+    shell.run("show", *typed, "-o", "run.safetensors")
+    explained = shell.run("explain", *typed, "--head", "1.1", "--all")
+    assert shell.run("explain", "run.safetensors", "--head", "1.1", "--all") == explained
+
+
+def test_a_file_without_a_model_is_not_explained(in_folder: Path, shell: Streams) -> None:
+    np.savez("arrays.npz", weights=np.full((1, 2, 3, 3), 1 / 3))
+    shell.run("show", "arrays.npz", "-o", "run.safetensors")
+    for name in ("arrays.npz", "run.safetensors"):
+        assert "this file holds none; give the text and --model" in shell.refused("explain", name)
+
+
 def test_refuses_an_unknown_head_and_lists_known(causal: Computation) -> None:
     with pytest.raises(AttnvizError, match=r"no head in layer 0: 3; there are 0-2"):
         explain(causal, 3)
@@ -453,7 +502,7 @@ def test_parts_of_the_trained_model_add_up_to_its_scores_and_features_to_its_que
     assert found.names == ("embedding", "0.0", "0.1")
     np.testing.assert_allclose(found.parts.sum(0), trained.keys[1] @ trained.queries[1, -1] * trained.scale, atol=1e-4)
     joined = trained.queries.transpose(1, 0, 2).reshape(len(trained.tokens), -1)
-    np.testing.assert_allclose(trained.features @ trained.query_weight, joined, atol=1e-4)
+    np.testing.assert_allclose(trained.features @ trained.projections["Q"].weight, joined, atol=1e-4)
     powers = np.exp(trained.scores.astype(np.float64)) * trained.visible
     np.testing.assert_allclose(powers / powers.sum(axis=-1, keepdims=True), trained.weights, atol=1e-5)
 

@@ -306,6 +306,7 @@ def test_file_that_is_no_sound_recording_is_refused(file: Path, changes: dict[st
         ("recording", "settings", {"alignment_heads": [[0, 1]] * 10**5}, "has alignment_heads"),
         ("recording", "settings", {"dtype": ["float32"]}, "has dtype"),
         ("recording", "settings", {"model": 7}, "has model 7; give a text"),
+        ("recording", "settings", {"seed": "a"}, "has seed 'a'; give a whole number"),
         ("recording", "settings", {"dropout": {}}, "has dropout"),
         ("recording", "settings", {"causal": "yes"}, "has causal 'yes'; give true or false"),
         ("recording", "untrained", 1, "no bool 'untrained'"),

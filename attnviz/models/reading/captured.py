@@ -13,7 +13,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import is_out_of_memory, refuse_without_memory
 from attnviz.base.progress import working
 from attnviz.maps.visibility import shared_or_per_head
-from attnviz.models.reading.computation import Computation
+from attnviz.models.reading.computation import Computation, Projection
 from attnviz.text.selection import Selection, refuse_missing
 
 if TYPE_CHECKING:
@@ -124,9 +124,8 @@ class LayerCalls:
         value_norms: ``(heads, keys)``, the norms of values after the output projection, or ``(heads, queries, keys)``
             if a gate scales them for each query; ``None`` if none was captured.
         result: ``(queries, features)``, the output of the projection; ``None`` if none was captured.
-        weight: ``(heads * value width, features)``, of the projection; empty if none was captured, or if a gate or a
-            norm stands before it.
-        bias: ``(features)``, what the projection adds; ``None`` if it adds none.
+        projection: from the joined heads to the output; ``None`` if none was captured, or if a gate or a norm stands
+            before it.
         readers: number of captured linear maps that read the call's output; a single one is the output projection.
     """
 
@@ -142,8 +141,7 @@ class LayerCalls:
         self.calls: list[tuple[CallSite, AttentionCall]] = []
         self.value_norms: FloatArray | None = None
         self.result: FloatArray | None = None
-        self.weight = np.zeros((0, 0), dtype=np.float32)
-        self.bias: FloatArray | None = None
+        self.projection: Projection | None = None
         self.readers = 0
 
     def run(self, inputs: Mapping[str, Any]) -> "tuple[CallSite, AttentionCall]":
@@ -181,21 +179,20 @@ class LayerCalls:
         call = self.calls[-1][1]
         errors, tolerance = contribution_errors(call, projection)
         if self.readers > 1 or max(errors) > tolerance:  # or something else enters the map
-            self.value_norms = self.result = self.bias = None
-            self.weight = self.weight[:0]
+            self.value_norms = self.result = self.projection = None
             return
         self.value_norms = call_value_norms(call, projection, range(call.shape[1]))[0]
         self.result = array_of(projection.result)
-        self.bias = None if projection.bias is None else array_of(projection.bias)
         if projection.factors is None and projection.norm is None and not projection.has_rest:
-            self.weight = array_of(rows_of(projection.weight, projection.columns).flatten(0, 1))
+            weight = array_of(rows_of(projection.weight, projection.columns).flatten(0, 1))
+            self.projection = Projection(weight, None if projection.bias is None else array_of(projection.bias))
 
 
 def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, name: str) -> Computation:
     """Returns every number of one attention layer of a model over an example.
 
-    Arrays that the capture does not see are empty: the features before the projections, the query weights, and the
-    output if no output projection is found.
+    The capture sees neither the features before the projections to queries, keys and values, nor these projections:
+    a model may join them in one, share keys among heads, and norm or rotate what they give.
     """
     import torch
 
@@ -241,8 +238,7 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
         vocabulary=len(getattr(embedding, "weight", ())),
         features=no_features,
         context_features=np.zeros((len(keys), 0), dtype=np.float32),
-        query_weight=np.zeros((0, 0), dtype=np.float32),
-        query_bias=None,
+        projections={} if layer_calls.projection is None else {"O": layer_calls.projection},
         queries=array_of(pick_heads(factors.queries, range(heads), heads)[0]),
         keys=array_of(pick_heads(factors.keys, range(heads), heads)[0]),
         values=array_of(values[0]),
@@ -250,8 +246,6 @@ def computation_of(model: "nn.Module", prepared_input: "Prepared", layer: int, n
         weights=weights,
         dropped_weights=weights,  # dropout is off
         mixed_values=array_of(mixed_values[0]),
-        output_weight=layer_calls.weight,
-        output_bias=layer_calls.bias,
         output=no_features if layer_calls.result is None else layer_calls.result,
         visible=shared_or_per_head(maps.visible[0].cpu().numpy()),
         scale=factors.scale,

@@ -1,11 +1,19 @@
 """Defines the computation of one attention layer over a text, with every intermediate number."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.effects.routes import ScoreParts
 from attnviz.text.tokens import Tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A learned linear map of feature vectors: y = x W + b."""
+
+    weight: FloatArray  # ``(inputs, outputs)``
+    bias: FloatArray | None = None  # ``(outputs)``; ``None`` if it adds none
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -19,8 +27,9 @@ class Computation:
     vocabulary: int  # number of ids in the embedding
     features: FloatArray  # ``(queries, features)``, the input of the layer; no features if unknown
     context_features: FloatArray  # ``(keys, features)``, the source of keys and values; no features if unknown
-    query_weight: FloatArray  # ``(features, heads * width)``; empty if unknown
-    query_bias: FloatArray | None  # ``(heads * width)``; ``None`` if there is none, or if unknown
+    # by the letters Q, K and V, from the features to those of all heads, and O, from these to the output; unknown ones
+    # are left out
+    projections: Mapping[str, Projection]
     queries: FloatArray  # ``(heads, queries, width)``
     keys: FloatArray  # ``(heads, keys, width)``
     values: FloatArray  # ``(heads, keys, value width)``
@@ -28,8 +37,6 @@ class Computation:
     weights: FloatArray  # ``(heads, queries, keys)``, after the softmax
     dropped_weights: FloatArray  # ``(heads, queries, keys)``, after dropout
     mixed_values: FloatArray  # ``(heads, queries, value width)``, the weighted sum of the values
-    output_weight: FloatArray  # ``(heads * value width, features)``; empty if unknown
-    output_bias: FloatArray | None  # ``(features)``; ``None`` if the output projection adds none
     output: FloatArray  # ``(queries, features)``; no features if unknown
     visible: BoolArray  # ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells
     scale: float  # factor of q·k, before the temperature

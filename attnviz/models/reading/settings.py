@@ -155,7 +155,7 @@ class ModelSettings:
             return width**-0.5 if self.scale == "sqrt" else 1.0
         try:
             scale = float(self.scale)
-        except ValueError:
+        except (ValueError, TypeError):  # a file may hold anything
             scale = math.nan
         if not math.isfinite(scale) or scale == 0:
             scale_option = f"{option('scale')} {self.scale!r}"

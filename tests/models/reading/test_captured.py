@@ -80,8 +80,9 @@ def test_every_number_follows_from_those_before_and_is_the_models_own(name: str,
     joined = found.mixed_values.transpose(1, 0, 2).reshape(TOKENS, WIDTH)
     np.testing.assert_allclose(joined, given[-1].detach()[0].reshape(TOKENS, WIDTH), atol=1e-5)
     np.testing.assert_allclose(found.output, gave[-1].detach().reshape(TOKENS, -1), atol=1e-6)
-    bias = 0 if found.output_bias is None else found.output_bias
-    np.testing.assert_allclose(found.output, joined @ found.output_weight + bias, atol=1e-5)
+    projection = found.projections["O"]
+    bias = 0 if projection.bias is None else projection.bias
+    np.testing.assert_allclose(found.output, joined @ projection.weight + bias, atol=1e-5)
     whole = cell_maps(recording.maps[0]).window(tuple(range(HEADS)), slice(None), slice(None))
     np.testing.assert_allclose(found.weights, whole.weights, atol=1e-6)
     np.testing.assert_array_equal(found.visible, whole.visible)
@@ -136,7 +137,7 @@ def test_no_output_is_kept_if_several_linear_maps_read_that_of_attention(count: 
     model.layers[LAYER].self_attn.o_proj = SummedMaps(count).eval()
     found = computed(model)
     assert found.output.shape == (TOKENS, width)
-    assert found.output_weight.size == WIDTH * width
+    assert ("O" in found.projections) == (width > 0)
     assert (found.value_norms is None) == (width == 0)
 
 
