@@ -34,7 +34,8 @@ section { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.25
 h2 { font-size: 1.2rem; margin: 0 0 .5rem } h2 span { color: var(--dim); font-weight: 400; margin-right: .5rem }
 .formula { font: italic 1.2rem/1.5 "Latin Modern Math", "STIX Two Math", Cambria, Georgia, serif;
   margin: .75rem 0 .25rem; white-space: pre-wrap } .formula sub { font-size: .7em }
-.shape { font-size: .9rem; margin: 0 0 .75rem } .wide { margin: .75rem 0 0 }
+.shape { font-size: .9rem; margin: 0 0 .75rem }
+.wide { display: inline-block; vertical-align: top; max-width: calc(100% - 2rem); margin: .75rem 2rem 0 0 }
 table { font: .82rem/1.3 ui-monospace, "DejaVu Sans Mono", monospace } th, td { padding: .22rem .5rem }
 caption { text-align: left; white-space: nowrap; font: 600 .9rem/1.5 system-ui, sans-serif; padding-bottom: .25rem }
 th { white-space: nowrap; max-width: 9rem; overflow: hidden; text-overflow: ellipsis }
@@ -120,6 +121,8 @@ def _section(number: int, step: Step, papers: "Papers", theme: str) -> str:
                     css_class = papers.class_of(colors[column])
                 cells.append(f'<td class="{css_class}">{text}</td>' if css_class else f"<td>{text}</td>")
             rows.append("".join(cells))
+        if table.starts_line:
+            parts.append("<br>")
         parts.append(table_html(table.title, ("", *table.columns), rows, caption=table.title))
         if table.cut:
             parts.append(f'<p class="cut dim">{escape(table.cut)}</p>')
