@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.api.reading import Reading, few_remarks, for_each, readings_of, refuse_labels
+from attnviz.api.reading import few_remarks, for_each, readings_of, refuse_labels
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.effects.ablation import AblatedText, Ablation, Metric, shared_label
 from attnviz.effects.effect_table import ANSWERED
@@ -128,13 +128,13 @@ def ablate(
         if positions != slice(None):
             examples = [replace(example, positions=positions, positions_remark="") for example in examples]
 
-        def inputs_of(other: Any) -> Any:
-            if isinstance(other, str):
-                return reader.read(Example.of(other, reader.settings)).inputs
-            return reader.read(other.example).inputs if isinstance(other, Reading) else other
-
         return effects_of_examples(
-            reader, examples, replace(ablation, model=reader.module), tokens, others, list(map(inputs_of, corrupt))
+            reader,
+            examples,
+            replace(ablation, model=reader.module),
+            tokens,
+            others,
+            list(map(reader.replacement, corrupt)),
         )
 
 

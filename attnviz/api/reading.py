@@ -60,6 +60,7 @@ class Reading(DrawableRecording):
         *,
         checks: bool = True,
         controls: int | None = None,
+        replace_by: Any = "zero",
     ) -> "Why":
         """Explains why the model predicts a token after this example, as ``attnviz.why`` and ``attnviz why`` do.
 
@@ -69,13 +70,16 @@ class Reading(DrawableRecording):
             position: the index of the token after which the prediction stands; ``None`` as in ``attnviz.why``.
             checks: false to leave the checks out.
             controls: how many random sets the checks are compared with, as in ``attnviz.why``.
+            replace_by: what a removed head writes, as in ``attnviz.why``; another text may also be given as it is.
 
         Raises:
             AttnvizError: what ``attnviz.why`` refuses.
         """
         with self.live.unchanged():
             reader = self.live.reader(self.model_settings, self.example.predicting_use)
-            return reader.why(self.example, token, versus, position, checks=checks, controls=controls)
+            return reader.why(
+                self.example, token, versus, position, checks=checks, controls=controls, replace_by=replace_by
+            )
 
     def why_units(self, by: str, *, layers: str | None = None, heads: str | None = None) -> "UnitEffects":
         """Returns what each unit of the text, such as a sentence, rests on, as ``attnviz why --by`` shows it.

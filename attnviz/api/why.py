@@ -30,6 +30,7 @@ def why(
     position: int | None = None,
     *,
     controls: int | None = None,
+    replace_by: Any = "zero",
 ) -> Behaviour: ...
 @overload
 def why(
@@ -41,6 +42,7 @@ def why(
     *,
     checks: bool = True,
     controls: int | None = None,
+    replace_by: Any = "zero",
 ) -> Why: ...
 def why(
     model: "nn.Module",
@@ -51,6 +53,7 @@ def why(
     *,
     checks: bool = True,
     controls: int | None = None,
+    replace_by: Any = "zero",
 ) -> Why | Behaviour:
     """Explains a prediction, or those after many texts: what logits are sums of, and what leading parts carry.
 
@@ -76,6 +79,8 @@ def why(
         checks: false to leave the checks out, of one text.
         controls: how many random sets of heads, and how many other tokens, checks are compared with; ``None`` for 4,
             and for 20 if there are several texts.
+        replace_by: what a removed head writes, as in ``attnviz.ablate``: ``zero``; its ``mean``, over all positions of
+            all texts; or what it writes on other inputs or a reading with as many tokens, a list for several texts.
 
     Returns:
         ``Why`` of one text, ``Behaviour`` of a list.
@@ -101,14 +106,16 @@ def why(
         (['1.0', '1.1'], True)
     """
     if isinstance(inputs, list):
-        return _behaviour(model, inputs, token, versus, position, controls)
+        return _behaviour(model, inputs, token, versus, position, controls, replace_by)
     if isinstance(inputs, Reading):
         readings_of(model, [inputs])  # which refuses that of another model
-        return inputs.why(token, versus, position, checks=checks, controls=controls)
-    return _prediction(model, inputs, token, versus, position).explain(checks, controls)
+        return inputs.why(token, versus, position, checks=checks, controls=controls, replace_by=replace_by)
+    return _prediction(model, inputs, token, versus, position, replace_by).explain(checks, controls)
 
 
-def _prediction(model: "nn.Module", inputs: Any, token: Any, versus: Any, position: int | None) -> "Prediction":
+def _prediction(
+    model: "nn.Module", inputs: Any, token: Any, versus: Any, position: int | None, replace_by: Any
+) -> "Prediction":
     """Returns the prediction of a model without a tokenizer."""
     from attnviz.capture.model_calls import arguments_of
     from attnviz.effects.prediction import Prediction
@@ -116,11 +123,17 @@ def _prediction(model: "nn.Module", inputs: Any, token: Any, versus: Any, positi
     refuse_labels((token, versus))
     args, kwargs = arguments_of(inputs)
     position = -1 if position is None else position
-    return Prediction(model, args, kwargs, token=token, versus=versus, position=position)
+    return Prediction(model, args, kwargs, token=token, versus=versus, position=position, replace_by=replace_by)
 
 
 def _behaviour(
-    model: "nn.Module", inputs: list[Any], token: Any, versus: Any, position: int | None, controls: int | None
+    model: "nn.Module",
+    inputs: list[Any],
+    token: Any,
+    versus: Any,
+    position: int | None,
+    controls: int | None,
+    replace_by: Any,
 ) -> Behaviour:
     """Returns the behaviour over a list of inputs, or of readings of this model."""
     from attnviz.effects.prompt_runs import explain_prompts
@@ -129,17 +142,20 @@ def _behaviour(
         for_each(list(names) if isinstance(names, tuple) else names, inputs, name)
         for name, names in (("token", token), ("versus", versus))
     )
+    replacements = for_each(replace_by, inputs, "replace_by")
     places = [f"text {number} of {len(inputs)}" for number in range(1, len(inputs) + 1)]
     readings = readings_of(model, inputs)
     if not readings:
-        answers = zip(inputs, tokens, others, strict=True)
-        predictions = [_prediction(model, each, token_id, other_id, position) for each, token_id, other_id in answers]
+        answers = zip(inputs, tokens, others, replacements, strict=True)
+        predictions = [
+            _prediction(model, each, token_id, other_id, position, by) for each, token_id, other_id, by in answers
+        ]
         return explain_prompts(predictions, places, places, controls)
     first = readings[0]
     with first.live.unchanged():
         reader = first.live.reader(first.model_settings, first.example.predicting_use)
         examples = [each.example for each in readings]
-        return behaviour_of_examples(reader, examples, tokens, others, places, controls, position)
+        return behaviour_of_examples(reader, examples, tokens, others, places, replacements, controls, position)
 
 
 def behaviour_of_examples(
@@ -148,6 +164,7 @@ def behaviour_of_examples(
     tokens: Sequence[Name],
     versus: Sequence[Name],
     places: Sequence[str],
+    replacements: Sequence[Any],
     controls: int | None = None,
     position: int | None = None,
 ) -> Behaviour:
@@ -159,6 +176,7 @@ def behaviour_of_examples(
         tokens: the answer of each.
         versus: the token that each answer is compared with.
         places: where each prompt stands, for refusals.
+        replacements: what removed heads write in each, as `Reader.replacement` takes it.
         controls: the number of random sets; ``None`` for the default.
         position: the index of the token after which each prediction stands; ``None`` for the last one.
 
@@ -167,10 +185,10 @@ def behaviour_of_examples(
     """
     predictions, titles, said = [], [], Counter[str]()
     with reader.running():
-        rows = list(zip(examples, tokens, versus, places, strict=True))
-        for example, token, other, place in track(rows, "reading prompts"):
+        rows = list(zip(examples, tokens, versus, replacements, places, strict=True))
+        for example, token, other, replace_by, place in track(rows, "reading prompts"):
             try:
-                prediction, title, remarks = reader.prediction(example, token, other, position)
+                prediction, title, remarks = reader.prediction(example, token, other, position, replace_by)
             except AttnvizError as error:
                 raise error.at(place) from error
             predictions.append(prediction)

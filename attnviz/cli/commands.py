@@ -18,7 +18,7 @@ from attnviz.base.printable import remark
 from attnviz.cli import options as declared
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import TOPICS, Command, Program, ShortHelp, other_suffixes
-from attnviz.cli.options import TYPED, Input, Output, expand_options, refuse_typed
+from attnviz.cli.options import TYPED, Input, Output, Removal, expand_options, refuse_typed
 from attnviz.cli.output import (
     deliver,
     deliver_file,
@@ -420,34 +420,14 @@ def ablate(
     selection: Annotated[Selection, ("layers", "heads", "queries")],
     look: Annotated[Look, look_of("results of heads")],
     output: Output,
-    metric: declared.Metric = None,
-    token: declared.Token = None,
-    versus: declared.Versus = None,
-    replace_by: declared.ReplaceBy = "zero",
-    pairs: declared.Pairs = False,
-    sets: declared.Sets = None,
-    top: declared.AblateTop = None,
-    controls: declared.Controls = None,
+    removal: Removal,
     batch: declared.Batch = None,
 ) -> None:
     """Remove each head and measure what the output loses."""
     from attnviz.cli.runs import ablation_effects
 
     refuse_output(output, "atlas")
-    effects = ablation_effects(
-        input,
-        settings,
-        selection,
-        batch,
-        metric=metric,
-        token=token,
-        versus=versus,
-        replace_by=replace_by,
-        pairs=pairs,
-        sets=sets,
-        top=top,
-        controls=controls,
-    )
+    effects = ablation_effects(input, settings, selection, removal, batch)
     from attnviz.report.heads.results import effects_report
 
     deliver(effects_report(effects, fit_options(ReportOptions(look=look), output)), output)
@@ -463,9 +443,7 @@ def why(
     grouping: Annotated[Grouping, ("by",)],
     look: Annotated[Look, look_of("an explained prediction")],
     output: Output,
-    token: declared.Token = None,
-    versus: declared.Versus = None,
-    controls: declared.Controls = None,
+    removal: Annotated[Removal, ("token", "versus", "replace_by", "controls")],
     batch: declared.Batch = None,
     all: All = False,
 ) -> None:
@@ -483,7 +461,7 @@ def why(
         if unread_names:
             reason = "explains the last token of each prompt through all heads"
             raise AttnvizError(f"{option('batch')} {reason}; leave {option(unread_names[0])} out")
-        behaviour = explained_prompts(batch, input, settings, token, versus, controls)
+        behaviour = explained_prompts(batch, input, settings, removal)
         from attnviz.report.behaviour import behaviour_report
 
         own_remarks = () if is_own_choice else (choice,)
@@ -491,7 +469,10 @@ def why(
         return
     subject = read_input(input, settings, grouping)
     remarks = () if is_own_choice or not subject.is_run else (choice,)
-    unread = ("layers", "heads") if grouping.by is None else ("token", "versus", "controls", "queries", "all")
+    unread: tuple[str, ...] = ("layers", "heads")
+    if grouping.by is not None:
+        unread = ("token", "versus", "controls", "queries", "all")
+        unread += ("replace_by",) if removal.replace_by != "zero" else ()
     unread_name = next((name for name in unread if name in TYPED.get()), None)
     if unread_name is not None:
         reason = f"choose where units look; add {option('by', 'sentences')}, or leave them out"
@@ -505,7 +486,7 @@ def why(
         deliver(unit_effects_report(unit_recording, effects, options, remarks), output)
         return
     is_page = kind_of(output) == "page"
-    answer, recording = explained(subject, settings, selection, token, versus, controls, records=is_page)
+    answer, recording = explained(subject, settings, selection, removal, records=is_page)
     answer = replace(answer, remarks=(*remarks, *answer.remarks))
     from attnviz.report.why import why_report
 

@@ -13,7 +13,15 @@ from typer import Argument, Context
 from typer import Option as TyperOption
 
 from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, flag, option
-from attnviz.base.options import DeclaredOption, OneOf, Option, declared_options, in_range, refuse_unmet_needs
+from attnviz.base.options import (
+    DeclaredOption,
+    OneOf,
+    Option,
+    check_options,
+    declared_options,
+    in_range,
+    refuse_unmet_needs,
+)
 from attnviz.base.own_file import is_own_file
 from attnviz.cli.defaults import converted_word, names_from_source, parse_settings, refuse_to_fetch, used_defaults
 from attnviz.cli.help import ARGUMENTS_TYPED, SETTINGS_PANEL, TOPICS, ShortHelp, completer
@@ -112,6 +120,61 @@ class Output:
         return None if self.output is None else self.output.suffix.lower()
 
 
+@dataclass(frozen=True)
+class Removal:
+    """The options that choose what is measured without heads, which are removed, how, and beside which controls."""
+
+    metric: Annotated[
+        str | None,
+        Option(
+            "Measure loss, kl, accuracy, cosine, distance or logit (default: the logit of --token, or of the answer "
+            "for a picture, else loss if the model predicts tokens, else cosine).",
+            _refuse_unknown_metric,
+            brief="Measure loss, kl, accuracy, cosine, distance or logit.",
+        ),
+    ] = None
+    token: Annotated[
+        str | None,
+        Option("Explain this token instead of the most probable one; ablate measures its logit."),
+    ] = None
+    versus: Annotated[
+        str | None,
+        Option("Explain what speaks for the token and against this one: the difference of their logits."),
+    ] = None
+    replace_by: Annotated[
+        str,
+        Option(
+            "Replace a head's output by zero, its mean over all positions and texts, its output on a TEXT with as many "
+            "tokens, or corrupt: on the column corrupt of the --batch.",
+        ),
+    ] = "zero"
+    pairs: Annotated[bool, Option("Also remove heads two at a time, to find heads that back each other up.")] = False
+    sets: Annotated[
+        str | None,
+        Option("Remove these heads together: 1.0+1.1, or a whole layer: 0; separate sets by commas."),
+    ] = None
+    top: Annotated[
+        int | None,
+        Option(
+            "Remove this many heads one after another, each time the head that matters most.",
+            in_range(1, 100_000),
+        ),
+    ] = None
+    controls: Annotated[
+        int | None,
+        Option(
+            "Compare with this many random sets of as many other heads, of the same layers if these have enough "
+            "(default: 4 in why, which also hides as many other tokens; 20 with its --batch, and for the --sets of "
+            "ablate).",
+            in_range(0, 10_000),
+            brief="Compare with this many random sets of as many heads.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
 Batch = Annotated[
     Path | None,
     Option(
@@ -130,24 +193,6 @@ At = Annotated[
 SaveHalf = Annotated[
     bool,
     Option("In a recording, save queries and keys of a long text in bfloat16, at half the size.", panel="Output"),
-]
-ReplaceBy = Annotated[
-    str,
-    Option(
-        "Replace a head's output by zero, its mean over all positions and texts, its output on a TEXT with as many "
-        "tokens, or corrupt: on the column corrupt of the --batch.",
-        panel="Select",
-    ),
-]
-Metric = Annotated[
-    str | None,
-    Option(
-        "Measure loss, kl, accuracy, cosine, distance or logit (default: the logit of --token, or of the answer for a "
-        "picture, else loss if the model predicts tokens, else cosine).",
-        _refuse_unknown_metric,
-        panel="Select",
-        brief="Measure loss, kl, accuracy, cosine, distance or logit.",
-    ),
 ]
 OwnMetrics = Annotated[
     list[str] | None,
@@ -176,39 +221,6 @@ KnownTypes = Annotated[
         "at a level of 1 % for all heads together (Bonferroni).",
         panel="Select",
         brief="Test for known types, such as induction, by a control.",
-    ),
-]
-Token = Annotated[
-    str | None,
-    Option("Explain this token instead of the most probable one; ablate measures its logit.", panel="Select"),
-]
-Versus = Annotated[
-    str | None,
-    Option("Explain what speaks for the token and against this one: the difference of their logits.", panel="Select"),
-]
-Controls = Annotated[
-    int | None,
-    Option(
-        "Compare with this many random sets of as many other heads, of the same layers if these have enough (default: "
-        "4 in why, which also hides as many other tokens; 20 with its --batch, and for the --sets of ablate).",
-        in_range(0, 10_000),
-        panel="Select",
-        brief="Compare with this many random sets of as many heads.",
-    ),
-]
-Pairs = Annotated[
-    bool, Option("Also remove heads two at a time, to find heads that back each other up.", panel="Select")
-]
-Sets = Annotated[
-    str | None,
-    Option("Remove these heads together: 1.0+1.1, or a whole layer: 0; separate sets by commas.", panel="Select"),
-]
-AblateTop = Annotated[
-    int | None,
-    Option(
-        "Remove this many heads one after another, each time the head that matters most.",
-        in_range(1, 100_000),
-        panel="Select",
     ),
 ]
 Head = Annotated[
@@ -310,6 +322,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Selection: (Selection.parse, "Select"),
     Reduction: (Reduction, "Select"),
     Grouping: (Grouping, "Words"),
+    Removal: (Removal, "Select"),
     Rank: (Rank, "Sort"),
     Look: (Look, "Look"),
     Output: (Output, "Output"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_name
 from attnviz.base.printable import remark
-from attnviz.cli.options import Input
+from attnviz.cli.options import Input, Removal
 from attnviz.cli.subject import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt, Kind, Subject, read_prompts
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -422,9 +422,7 @@ def explained(
     subject: Subject,
     settings: ModelSettings,
     selection: Selection,
-    token: str | None,
-    versus: str | None,
-    controls: int | None,
+    removal: Removal,
     *,
     records: bool,
 ) -> "tuple[Why, Recording | None]":
@@ -434,20 +432,22 @@ def explained(
     position = None
     if selection.queries != (None, None):
         position = resolve_span(selection.queries, len(reader.read(example).tokens), "queries").stop - 1
-    why = reader.why(example, token, versus, position, controls=controls)
+    [replace_by] = _replacements(removal.replace_by, [], 1)
+    why = reader.why(example, removal.token, removal.versus, position, controls=removal.controls, replace_by=replace_by)
     return why, reader.record(example, Selection()) if records else None
 
 
-def explained_prompts(
-    batch: Path, input: Input, settings: ModelSettings, token: str | None, versus: str | None, controls: int | None
-) -> "Behaviour":
+def explained_prompts(batch: Path, input: Input, settings: ModelSettings, removal: Removal) -> "Behaviour":
     """Returns what the predictions after the prompts of a file rest on; an answer of the options is that of all."""
-    prompts = read_batch(batch, input, ANSWER_COLUMNS)
-    prompts = _answered(prompts, token, versus)
-    unique: dict[tuple[str | None, ...], BatchPrompt] = {}  # in both halves of the prompts, one would test itself
-    for prompt in prompts:
-        unique.setdefault((prompt.text, prompt.token, prompt.versus), prompt)
-    repeated, prompts = len(prompts) - len(unique), list(unique.values())
+    columns = [*ANSWER_COLUMNS, *([CORRUPT_COLUMN] if removal.replace_by == CORRUPT_COLUMN else [])]
+    prompts = _answered(read_batch(batch, input, columns), removal)
+    replacements = _replacements(removal.replace_by, prompts, len(prompts))
+    # in both halves of the prompts, one would test itself
+    unique: dict[tuple[str | None, ...], tuple[BatchPrompt, str]] = {}
+    for prompt, replace_by in zip(prompts, replacements, strict=True):
+        unique.setdefault((prompt.text, prompt.token, prompt.versus), (prompt, replace_by))
+    repeated = len(prompts) - len(unique)
+    prompts, replacements = [prompt for prompt, _ in unique.values()], [by for _, by in unique.values()]
     if repeated:
         remark(f"{repeated} prompt{' is' if repeated == 1 else 's are'} repeated and left out")
     refuse_untrained(settings.model)
@@ -461,13 +461,14 @@ def explained_prompts(
         [prompt.token for prompt in prompts],
         [prompt.versus for prompt in prompts],
         [prompt.place for prompt in prompts],
-        controls,
+        replacements,
+        removal.controls,
     )
 
 
-def _answered(prompts: list[BatchPrompt], token: str | None, versus: str | None) -> list[BatchPrompt]:
+def _answered(prompts: list[BatchPrompt], removal: Removal) -> list[BatchPrompt]:
     """Returns the prompts with the answer of the options, which is that of all; refuses prompts that have their own."""
-    answer = {name: value for name, value in (("token", token), ("versus", versus)) if value is not None}
+    answer = {name: value for name in ANSWER_COLUMNS if (value := getattr(removal, name)) is not None}
     for name, value in answer.items():
         place = next((prompt.place for prompt in prompts if getattr(prompt, name)), None)
         if place is not None:
@@ -475,6 +476,24 @@ def _answered(prompts: list[BatchPrompt], token: str | None, versus: str | None)
                 f"{option(name, value)} is for all prompts, and {place} has its own; give one of the two"
             )
     return [replace(prompt, **answer) for prompt in prompts]
+
+
+def _replacements(replace_by: str, prompts: list[BatchPrompt], count: int) -> list[str]:
+    """Returns what removed heads write in each text: ``zero``, ``mean``, or another text with that output.
+
+    ``corrupt`` stands for the text in the column of each prompt.
+    """
+    if replace_by != CORRUPT_COLUMN:
+        return [replace_by] * count
+    if not prompts:
+        raise AttnvizError(
+            f"{flag('replace_by', CORRUPT_COLUMN)} is the column {CORRUPT_COLUMN!r} of a table; give one with "
+            f"{flag('batch', 'prompts.csv')}, or the other text itself"
+        )
+    place = next((prompt.place for prompt in prompts if prompt.corrupt is None), None)
+    if place is not None:
+        raise AttnvizError(f"{place}, column {CORRUPT_COLUMN!r}: there is no text; write one")
+    return [prompt.corrupt or "" for prompt in prompts]
 
 
 def effects_of_units(
@@ -538,26 +557,18 @@ def ablation_effects(
     input: Input,
     settings: ModelSettings,
     selection: Selection,
+    removal: Removal,
     batch: Path | None,
-    *,
-    metric: str | None,
-    token: str | None,
-    versus: str | None,
-    replace_by: str,
-    pairs: bool,
-    sets: str | None,
-    top: int | None,
-    controls: int | None,
 ) -> "Effects":
     """Returns how a metric changes in each text without a head, or without a set of heads."""
-
     from attnviz.effects.effect_table import ANSWERED
 
     prompts: list[BatchPrompt] = []
     if batch is not None:
+        metric = removal.metric
         columns = list(ANSWER_COLUMNS) if metric in (None, "logit") else ["token"] if metric in ANSWERED else []
-        columns += [CORRUPT_COLUMN] if replace_by == CORRUPT_COLUMN else []
-        prompts = _answered(read_batch(batch, input, columns), token, versus)
+        columns += [CORRUPT_COLUMN] if removal.replace_by == CORRUPT_COLUMN else []
+        prompts = _answered(read_batch(batch, input, columns), removal)
         examples: list[Example | None] = [Example.of(prompt.text, settings) for prompt in prompts]
     elif input == Input() and row_of(settings.model).has_example and not is_piped():
         examples = [None]  # the model's own
@@ -567,8 +578,9 @@ def ablation_effects(
         examples = [subject.example(settings, refusal, media=(Kind.IMAGE,)) for subject in subjects]
     refuse_untrained(settings.model)
     from attnviz.api.ablation import effects_of_examples, use_for_effects
+    from attnviz.effects.controls import refuse_other_length
 
-    use = use_for_effects([example for example in examples if example is not None], metric)
+    use = use_for_effects([example for example in examples if example is not None], removal.metric)
     reader = open_reader(settings, use, selection.tower)
     prepared_inputs = [reader.built_in_example() if example is None else reader.read(example) for example in examples]
     if selection.queries != (None, None):
@@ -582,36 +594,25 @@ def ablation_effects(
         ]
 
     corrupt: list[Any] = [None] * len(examples)
-    if replace_by == CORRUPT_COLUMN:
-        if not prompts:
-            raise AttnvizError(
-                f"{flag('replace_by', CORRUPT_COLUMN)} is the column {CORRUPT_COLUMN!r} of a table; give one with "
-                f"{flag('batch', 'prompts.csv')}, or the other text itself"
-            )
-        for index, (prompt, example) in enumerate(zip(prompts, prepared_inputs, strict=True)):
-            if prompt.corrupt is None:
-                raise AttnvizError(f"{prompt.place}, column {CORRUPT_COLUMN!r}: there is no text; write one")
-            other = reader.read(Example.of(prompt.corrupt, settings))
-            if len(other.tokens) != len(example.tokens):
-                raise AttnvizError(
-                    f"{prompt.place}: the text has {len(example.tokens)} tokens and the corrupt one "
-                    f"{len(other.tokens)}; outputs are replaced token by token, so give texts with as many tokens"
-                )
+    if removal.replace_by not in ("zero", "mean"):
+        places = [prompt.place for prompt in prompts] or [""] * len(examples)
+        texts = _replacements(removal.replace_by, prompts, len(examples))
+        for index, (example, text, place) in enumerate(zip(prepared_inputs, texts, places, strict=True)):
+            other = reader.read(Example.of(text, reader.settings))
+            refuse_other_length(len(example.tokens), len(other.tokens), place)
             corrupt[index] = other.inputs
-    elif replace_by not in ("zero", "mean"):
-        corrupt = [reader.read(Example.of(replace_by, reader.settings)).inputs] * len(examples)
     from attnviz.effects.ablation import Ablation
 
     ablation = Ablation(
         reader.module,
-        metric,
+        removal.metric,
         heads=None if selection == Selection(queries=selection.queries) else selection,
-        sets=None if sets is None else sets.split(","),
-        pairs=pairs,
-        top=top,
-        controls=controls,
-        replace_by="mean" if replace_by == "mean" else "zero",
+        sets=None if removal.sets is None else removal.sets.split(","),
+        pairs=removal.pairs,
+        top=removal.top,
+        controls=removal.controls,
+        replace_by="mean" if removal.replace_by == "mean" else "zero",
     )
-    answers = [prompt.token for prompt in prompts] or [token] * len(examples)
-    others = [prompt.versus for prompt in prompts] or [versus] * len(examples)
+    answers = [prompt.token for prompt in prompts] or [removal.token] * len(examples)
+    others = [prompt.versus for prompt in prompts] or [removal.versus] * len(examples)
     return effects_of_examples(reader, prepared_inputs, ablation, answers, others, corrupt)

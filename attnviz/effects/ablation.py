@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.progress import track
 from attnviz.capture.model_calls import arguments_of, logits_of_last
-from attnviz.effects.controls import CONTROLS, random_sets
+from attnviz.effects.controls import CONTROLS, name_of_replacement, random_sets
 from attnviz.effects.effect_table import ANSWERED, Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run
 from attnviz.effects.measures import MeasuredRun, default_metric, find_measure, ids_of, token_mask
 from attnviz.effects.module_calls import Key, restore_afterwards
-from attnviz.effects.text_run import TextRun, mean_rows
+from attnviz.effects.text_run import TextRun, mean_rows, outputs_of_heads, replacement
 from attnviz.maps.recording import silence_remarks
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName, KnownHead, parse_head_name
@@ -136,7 +136,7 @@ class Ablation:
         with restore_afterwards(self.model):
             means = None
             if self.replace_by == "mean" and len(texts) > 1:
-                means = mean_rows(self._outputs_of_heads(text) for text in track(texts, "averaging heads"))
+                means = mean_rows(self._outputs_of_heads(text.inputs) for text in track(texts, "averaging heads"))
             # the outputs of modules are cached for one text only
             only_run = [self.run(texts[0], means)] if len(texts) == 1 else None
 
@@ -168,7 +168,7 @@ class Ablation:
         return Effects(
             rows=tuple(effect(heads, controls.get(heads, ())) for heads in sets or ()),
             metric=name_of_metric,
-            by=self.replace_by if texts[0].corrupt is None else "another text",
+            by=name_of_replacement(self.replace_by if texts[0].corrupt is None else texts[0].corrupt),
             baseline=fmean(baselines),
             texts=len(texts),
             model=type(self.model).__name__,
@@ -184,11 +184,8 @@ class Ablation:
     def _count_of_controls(self) -> int:
         return CONTROLS if self.controls is None else self.controls
 
-    def _outputs_of_heads(self, text: AblatedText) -> tuple[CleanRun, Tensor | None]:
-        """Runs the model on a text with all heads; returns the run, and the mask of its tokens if some are padding."""
-        args, kwargs = arguments_of(text.inputs)
-        kwargs = kwargs | logits_of_last(self.model, 1)  # since nothing reads them
-        return clean_run(self.model, args, kwargs, self.attention, self.module), token_mask(kwargs)
+    def _outputs_of_heads(self, inputs: Any) -> tuple[CleanRun, Tensor | None]:
+        return outputs_of_heads(self.model, inputs, self.attention, self.module)
 
     def run(self, text: AblatedText, means: Mapping[Key, Tensor] | None = None) -> tuple[TextRun, str]:
         """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name.
@@ -205,11 +202,8 @@ class Ablation:
         intact_run = clean_run(self.model, args, kwargs, self.attention, self.module)
         if metric is None:
             metric = "logit" if text.token is not None else default_metric(intact_run.output, ids)
-        by: Literal["zero"] | Mapping[Key, Tensor] | CleanRun = "zero"
-        if text.corrupt is not None:
-            by, _ = self._outputs_of_heads(AblatedText(text.corrupt))
-        elif self.replace_by == "mean":
-            by = mean_rows([(intact_run, is_token)]) if means is None else means
+        replace_by = self.replace_by if text.corrupt is None else text.corrupt
+        by = replacement(replace_by, (intact_run, is_token), means, self._outputs_of_heads)
         if isinstance(metric, str):
             measure_run = find_measure(metric)
 

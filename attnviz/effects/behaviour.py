@@ -52,6 +52,7 @@ class Behaviour:
         removals: what is lost on the held-out prompts without the leading heads, then without each alone if there are
             several; empty if no head adds to the logit.
         model: the name of the model.
+        by: what removed heads write: ``zero``, ``mean`` (over all tokens of all prompts) or another text.
         frozen: the paths of modules whose factors are frozen, the norm before the unembedding first.
         capped: True if the logits are those before a soft cap.
         silent_layers: what layers without attention compute, by number.
@@ -65,6 +66,7 @@ class Behaviour:
     held_out: IntArray
     removals: tuple[Check, ...] = ()
     model: str = ""
+    by: str = "zero"
     frozen: tuple[str, ...] = ()
     capped: bool = False
     silent_layers: Mapping[int, str] = field(default_factory=dict)
@@ -157,6 +159,7 @@ class Behaviour:
             "format": FORMAT,
             "version": VERSION,
             "model": self.model,
+            "by": self.by,
             "seed": SEED,
             "prompts": [
                 {**vars(prompt), "half": HELD_OUT if index in held_out else CHOSEN}

@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from itertools import combinations
 from math import comb, inf, prod
+from typing import Any
 
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import AttnvizError, option
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 
@@ -48,6 +50,21 @@ def random_sets(heads: HeadSet, known: Iterable[HeadName], count: int) -> list[H
             if len(drawn) == len(heads):
                 sets[tuple(sorted(drawn))] = None
     return list(sets)
+
+
+def name_of_replacement(replace_by: Any) -> str:
+    """Returns what removed heads write: ``zero``, ``mean``, or ``another text`` for the inputs of one."""
+    return replace_by if isinstance(replace_by, str) else "another text"
+
+
+def refuse_other_length(tokens: int, others: int, place: str = "") -> None:
+    """Raises AttnvizError, with the place of the text, if the one whose outputs replace its own has another length."""
+    if tokens != others:
+        error = AttnvizError(
+            f"the text has {tokens} tokens and that of {option('replace_by')} {others}; outputs are replaced token by "
+            "token, so give a text with as many tokens"
+        )
+        raise error.at(place) if place else error
 
 
 def rank_p(effect: float, controls: Float64Array) -> float:

@@ -18,16 +18,17 @@ from attnviz.base.progress import track
 from attnviz.capture.calls.arguments import bind_dot_product
 from attnviz.capture.flow.products import contraction
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT
-from attnviz.effects.controls import SEED, random_sets
+from attnviz.capture.model_calls import arguments_of
+from attnviz.effects.controls import SEED, name_of_replacement, random_sets, refuse_other_length
 from attnviz.effects.frozen_run import FrozenRun
 from attnviz.effects.head_sites import CleanRun, named_sites
 from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.effects.measures import logits_in
+from attnviz.effects.measures import logits_in, token_mask
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced, restore_afterwards
 from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, count_tokens, logits_at, observed_run
 from attnviz.effects.route_search import find_routes
-from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun
+from attnviz.effects.text_run import MAX_RUN_TOKENS, TextRun, outputs_of_heads, replacement
 from attnviz.effects.why import Candidate, Check, Source, Why
 from attnviz.media.text import Text
 from attnviz.metrics.head_frame import HeadSet
@@ -60,6 +61,8 @@ class Prediction:
         position: the index of the token after which it stands.
         label: returns the readable label of a token id.
         part: the path of the part of the model whose heads are explained; ``None`` for all.
+        replace_by: what a removed head writes: ``zero``, its ``mean`` over the tokens, or what it writes on the inputs
+            that are given here, of a text with as many tokens.
     """
 
     model: nn.Module
@@ -72,6 +75,12 @@ class Prediction:
     versus: int | None = None
     position: int = -1
     part: str | None = None
+    replace_by: Any = "zero"
+
+    def __post_init__(self) -> None:
+        """Raises AttnvizError if the text that heads are replaced by has another number of tokens."""
+        if not isinstance(self.replace_by, str):
+            refuse_other_length(count_tokens(self.args, self.kwargs), count_tokens(*arguments_of(self.replace_by)))
 
     def attribute(self) -> "Attributed":
         """Runs the model twice, and returns the runs with the parts of the logit; the caller restores the model."""
@@ -120,6 +129,7 @@ class Prediction:
                 target=target,
                 context_tokens=context,
                 model=type(self.model).__name__,
+                by=name_of_replacement(self.replace_by),
             )
             try:
                 why = replace(why, routes=find_routes(frozen_run, target))
@@ -145,16 +155,31 @@ class Prediction:
         return self.measured(row, target.token)
 
     def text_run(
-        self, clean: CleanRun, kwargs: dict[str, Any], target: LogitParts, intact: float, resumes: bool | None = None
+        self,
+        clean: CleanRun,
+        kwargs: dict[str, Any],
+        target: LogitParts,
+        intact: float,
+        resumes: bool | None = None,
+        means: Mapping[Key, Tensor] | None = None,
     ) -> TextRun:
-        """Returns runs without sets of heads, which measure how far the prediction falls below ``intact``."""
+        """Returns runs without sets of heads, which measure how far the prediction falls below ``intact``.
+
+        ``means`` are those over all prompts; ``None`` if this is the only one.
+        """
         if len(clean.sites[0].matrix) > MAX_RUN_TOKENS // 2:
             resumes = False  # of long texts one set at a time
 
         def lost(output: Any) -> float:
             return intact - self.measured_in(output, target)
 
-        return TextRun(self.model, self.args, kwargs, clean, lost, resumes=resumes)
+        by = replacement(self.replace_by, (clean, token_mask(kwargs)), means, self.outputs_of_heads)
+        return TextRun(self.model, self.args, kwargs, clean, lost, by, resumes)
+
+    def outputs_of_heads(self, inputs: Any = None) -> tuple[CleanRun, Tensor | None]:
+        """Runs the model with all heads on these inputs, or on its own; returns also the mask of the tokens."""
+        own_inputs = self.args or dict(self.kwargs)
+        return outputs_of_heads(self.model, own_inputs if inputs is None else inputs, module=self.part)
 
 
 def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: Why, controls: int) -> Why:

@@ -8,13 +8,14 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.capture.model_calls import logits_of_last
 from attnviz.effects.behaviour import AnsweredPrompt, Behaviour
-from attnviz.effects.controls import CONTROLS, random_sets
+from attnviz.effects.controls import CONTROLS, name_of_replacement, random_sets
 from attnviz.effects.head_sites import clean_run
 from attnviz.effects.logit_parts import LogitParts
 from attnviz.effects.measures import ids_of
 from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.observed_heads import count_tokens
 from attnviz.effects.prediction import Prediction, check_of_heads, removed_name
+from attnviz.effects.text_run import mean_rows
 from attnviz.effects.why import Check
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
@@ -31,13 +32,16 @@ def _removals(
     tested: list[tuple[HeadSet, list[HeadSet]]] = []  # with the controls of each; the first prompt decides which
     losses: list[dict[HeadSet, float]] = []  # of each prompt
     resumes: bool | None = None  # as of a `TextRun`; it is checked on the first prompt
+    means = None
+    if behaviour.by == "mean":
+        means = mean_rows(each.outputs_of_heads() for each in track(predictions, "averaging heads"))
     for index in track(behaviour.held_out.tolist(), "removing heads"):
         prediction, target = predictions[index], targets[index]
         kwargs = dict(prediction.kwargs)
         if target.position == count_tokens(prediction.args, kwargs) - 1:
             kwargs |= logits_of_last(prediction.model, 1)  # a large vocabulary takes more time than all layers
         clean = clean_run(prediction.model, prediction.args, kwargs, module=prediction.part)
-        run = prediction.text_run(clean, kwargs, target, prediction.measured_in(clean.output, target), resumes)
+        run = prediction.text_run(clean, kwargs, target, prediction.measured_in(clean.output, target), resumes, means)
         if not tested:
             labels = {removed_name(part, clean): part.name for part in behaviour.parts if part.kind == "head"}
             leading = [removed_name(part, clean) for part in behaviour.leading_heads]
@@ -59,7 +63,8 @@ def explain_prompts(
 
     The model reads each prompt once, and each of the held-out half again: once with all heads, and in batches without
     the leading heads together, without each alone, and without ``controls`` sets of as many other heads for each of
-    these. Its state is the same before and after.
+    these. Its state is the same before and after. If heads write their mean, it is that over all prompts, each of which
+    the model then reads once more.
 
     Args:
         predictions: a prediction for each prompt.
@@ -112,6 +117,7 @@ def explain_prompts(
             prompts,
             [target.parts for target in targets],
             model=targets[0].model,
+            by=name_of_replacement(predictions[0].replace_by),
             frozen=targets[0].frozen,
             capped=targets[0].capped,
             silent_layers=targets[0].silent_layers,

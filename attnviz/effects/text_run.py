@@ -17,10 +17,15 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
 from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
-from attnviz.effects.head_sites import CleanRun, HeadSite
+from attnviz.capture.model_calls import arguments_of, logits_of_last
+from attnviz.effects.head_sites import CleanRun, HeadSite, clean_run
+from attnviz.effects.measures import token_mask
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced
 from attnviz.metrics.head_frame import HeadSet
+from attnviz.text.selection import AttentionPart
 
+# what a removed head writes: zero, the mean rows of all products by key, or what it writes in a run on another text
+Replacement = Literal["zero"] | Mapping[Key, Tensor] | CleanRun
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
 LEAST_SCALE = 1e-6  # of the numbers of an output, so that outputs of only zeros can be compared
 BATCH_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError)
@@ -36,8 +41,7 @@ class TextRun:
     kwargs: dict[str, Any]  # its keyword arguments
     clean: CleanRun  # the run with all heads
     measure: Callable[[Any], float]  # computes the metric of an output
-    # the replacement of a head's output: zero, the mean rows of all products by key, or a run on another text
-    by: "Literal['zero'] | Mapping[Key, Tensor] | CleanRun" = "zero"
+    by: Replacement = "zero"
     # True if runs resume after the modules that come before the first replaced head; ``None`` until a run has been
     # checked
     resumes: bool | None = None
@@ -192,6 +196,36 @@ class TextRun:
             return repeated_tensors[id(leaf)]
 
         return tree_map(copy_of, value)
+
+
+def outputs_of_heads(
+    model: nn.Module, inputs: Any, attention: AttentionPart | None = None, module: str | None = None
+) -> tuple[CleanRun, Tensor | None]:
+    """Runs the model on a text with all heads; returns the run, and the mask of its tokens if some are padding."""
+    args, kwargs = arguments_of(inputs)
+    kwargs = kwargs | logits_of_last(model, 1)  # since nothing reads them
+    return clean_run(model, args, kwargs, attention, module), token_mask(kwargs)
+
+
+def replacement(
+    replace_by: Any,
+    own: tuple[CleanRun, Tensor | None],
+    means: Mapping[Key, Tensor] | None,
+    outputs: Callable[[Any], tuple[CleanRun, Tensor | None]],
+) -> Replacement:
+    """Returns what removed heads write in a text.
+
+    Args:
+        replace_by: ``zero``, ``mean``, or the inputs of another text with as many tokens.
+        own: the text's run with all heads, and the mask of its tokens.
+        means: the mean rows over all texts; ``None`` if this is the only one.
+        outputs: runs the model on the other text, as `outputs_of_heads` does.
+    """
+    if not isinstance(replace_by, str):
+        return outputs(replace_by)[0]
+    if replace_by == "mean":
+        return mean_rows([own]) if means is None else means
+    return "zero"
 
 
 def mean_rows(runs: Iterable[tuple[CleanRun, Tensor | None]]) -> dict[Key, Tensor]:

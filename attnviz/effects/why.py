@@ -132,6 +132,7 @@ class Why:
         routes: what earlier heads carry through later ones; ``None`` if it was not computed.
         model: the name of the model.
         title: the title of the text.
+        by: what removed heads write: ``zero``, ``mean`` (over the tokens) or another text.
         remarks: sentences for the reader.
     """
 
@@ -144,6 +145,7 @@ class Why:
     routes: Routes | None = None
     model: str = ""
     title: str = ""
+    by: str = "zero"
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -251,6 +253,7 @@ class Why:
             "version": 1,
             "model": self.model,
             "title": self.title,
+            "by": self.by,
             "tokens": list(self.tokens.labels),
             "context": [] if self.context_tokens is None else list(self.context_tokens.labels),
             "candidates": [vars(candidate) for candidate in self.candidates],

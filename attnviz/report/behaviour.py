@@ -20,7 +20,7 @@ from attnviz.report.picture.panels import LOGIT, Quantity
 from attnviz.report.picture.report import DrawnReport, HeadList, Summary
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.why import KIND_WORDS, amounts_of_kinds, frozen_remark, listed_heads, nats, run_remarks
-from attnviz.report.words.captions import least_p_remarks, source_of
+from attnviz.report.words.captions import least_p_remarks, replacement_words, source_of
 from attnviz.text.head_name import HeadName
 
 MAX_LISTED_HEADS = 8  # on a screen, beside the leading ones
@@ -260,7 +260,11 @@ def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
     if has_list:
         meaning += " ±: half of the 95 % interval of the mean."
     if has_list and behaviour.removals:
-        meaning += " Loses: nats, if heads write zero; others: the largest mean loss without one of the other sets."
+        replaced = replacement_words(behaviour.by, len(behaviour.prompts))
+        meaning += (
+            f" Loses: nats, if the output of a head is replaced by {replaced}; others: the largest mean loss without "
+            "one of the other sets."
+        )
     return (
         meaning,
         *least_p_remarks([(removal.p, len(removal.controls)) for removal in behaviour.removals if removal.drawn]),

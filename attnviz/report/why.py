@@ -26,7 +26,7 @@ from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, S
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.picture.structure import quoted
 from attnviz.report.routes import MAX_EDGES, MAX_LINES, route_graph
-from attnviz.report.words.captions import least_p_remarks, numbered_token, quoted_token, source_of
+from attnviz.report.words.captions import least_p_remarks, numbered_token, quoted_token, replacement_words, source_of
 from attnviz.text.tokens import Tokens
 
 MAX_LISTED_PARTS = 8  # the most parts on a screen; a row with the sum of the others follows
@@ -263,6 +263,7 @@ def why_remarks(why: Why) -> tuple[str, ...]:
         frozen_remark(target.frozen, "this text"),
         *(["The model computes in lower precision, so the sum is not exact."] if is_rounded else []),
         *run_remarks(target, target.heads),
+        *([f"The output of a removed head is replaced by {replacement_words(why.by, 1)}."] if why.checks else []),
         *least_p_remarks(drawn, "draws"),
         *why.remarks,
     )

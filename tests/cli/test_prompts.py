@@ -109,7 +109,7 @@ def test_an_ablation_measures_each_prompt_of_a_table_by_its_own_tokens(tmp_path:
     assert "Each text has its own answer, and a token of its own whose logit is subtracted." in batch["remarks"]
 
     path.write_text("text,corrupt\na b c,a b\n")
-    assert f"{str(path)!r}, line 2: the text has 4 tokens and the corrupt one 3" in shell.refused(
+    assert f"{str(path)!r}, line 2: the text has 4 tokens and that of --replace-by 3" in shell.refused(
         *command, "--batch", str(path), "--replace-by", "corrupt"
     )
     path.write_text("text,token,corrupt\na b a,b,\na b a,,\n")
@@ -129,6 +129,9 @@ WRONG = {
     "why --batch p.csv --token b": "--token b is for all prompts, and 'p.csv', line 2 has its own; give one of the two",
     "why --batch p.csv 'a b a'": "TEXT and --batch both give the input; use one of them",
     "why --batch p.txt": "3 prompts are too few for a behaviour, since heads are chosen on one half and tested on the",
+    "why --batch p.csv --replace-by corrupt": "'p.csv', line 2, column 'corrupt': there is no text; write one",
+    "why --batch p.txt --replace-by 'a b'": "'p.txt', line 1: the text has 4 tokens and that of --replace-by 3;",
+    "why 'a b a' --replace-by corrupt": "--replace-by corrupt is the column 'corrupt' of a table; give one with",
     "why --batch p.txt --token zebra": "'p.txt', line 1: no token 'zebra' in the text",
 }
 
@@ -159,5 +162,5 @@ def test_why_over_a_batch_counts_a_repeated_prompt_once(in_folder: Path, capsys:
     assert [prompt["label"] for prompt in content["prompts"]] == ["b", "x", "q", "n"]
     assert [prompt["versus_label"] for prompt in content["prompts"]] == ["c", "y", "v", "p"]
     assert set(content["leading_heads"]) == {"1.0", "1.1"}
-    assert main(["why", "--batch", "p.csv", "-o", "b.csv"]) == 0
+    assert main(["why", "--batch", "p.csv", "-o", "b.csv", "--replace-by", "mean"]) == 0
     assert (in_folder / "b.csv").read_text(encoding="utf-8").startswith("part,kind,module,adds_where_chosen,adds,")

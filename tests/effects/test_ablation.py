@@ -497,8 +497,9 @@ def test_effects_and_logits_say_which_layers_have_no_attention_unless_layers_are
     assert attnviz.ablate(model, ids, "loss").remarks == remarks
     assert attnviz.ablate(model, ids, "loss", top=1).remarks == remarks
     assert attnviz.ablate(model, ids, "loss", heads=["1.0"]).remarks == ()
+    replaced = "The output of a removed head is replaced by zero."
     hidden = "A token is hidden from attention alone; layers 0, 2-3 (GatedMixer) still pass it on."
-    assert why_remarks(attnviz.why(model, ids, 7))[1:] == (*remarks, hidden)
+    assert why_remarks(attnviz.why(model, ids, 7))[1:] == (*remarks, replaced, hidden)
 
 
 def test_an_empty_list_of_heads_is_refused() -> None:

@@ -1,14 +1,12 @@
 """A behaviour over many prompts: what single answers and removals give is what it averages, on the held-out half."""
 
 import re
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from torch import Tensor
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -22,12 +20,6 @@ NAMES = np.random.default_rng(7).permutation(200)[:40].reshape(8, 5).tolist()
 REPEATED = [torch.tensor([[START, *names, names[0]]]) for names in NAMES]  # “A B … A”, and the answer is B
 ANSWERS = [names[1] for names in NAMES]
 OTHERS = [names[3] for names in NAMES]
-
-
-def lead(output: Any, answer: int, other: int) -> float:
-    logits: Tensor = output.logits if hasattr(output, "logits") else output
-    log_probabilities = logits[0, -1].double().log_softmax(-1)
-    return float(log_probabilities[answer] - log_probabilities[other])
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +55,35 @@ def test_parts_are_means_of_the_answers_to_single_prompts(behaviour: Behaviour) 
     np.testing.assert_allclose(behaviour.margins, [margin_of_mean(column) for column in held_out.T])
 
 
-def test_losses_are_those_of_ablations_of_the_held_out_prompts(behaviour: Behaviour) -> None:
-    for place, index in enumerate(behaviour.held_out):
-        measure = partial(lead, answer=ANSWERS[index], other=OTHERS[index])
-        sets = [*map("+".join, (sorted(removal.names) for removal in behaviour.removals)), "0.0+0.1", "0.0"]
-        ablated = attnviz.ablate(load_model(), REPEATED[index], measure, sets=sets)
-        changes = {row.name: row.mean for row in ablated.rows}
-        assert behaviour.prompts[index].lead == pytest.approx(ablated.baseline, abs=1e-4)
-        for removal in behaviour.removals:
-            own = "+".join(sorted(removal.names))
-            assert removal.losses[place] == pytest.approx(-changes[own], abs=1e-3)
-            control = dict(zip(removal.drawn, removal.losses_of_controls[:, place], strict=True))
-            for drawn in set(control) & set(changes):
-                assert control[drawn] == pytest.approx(-changes[drawn], abs=1e-3)
-        assert set(behaviour.removals[0].drawn) == {"0.0+0.1"}
-        assert set(behaviour.removals[1].drawn) == {"0.0", "0.1"}
+BACKWARDS = [ids.flip(1) for ids in REPEATED]  # other texts with as many tokens
+
+
+@pytest.mark.parametrize("replace_by", ["zero", "mean", BACKWARDS], ids=["zero", "mean", "another text"])
+def test_losses_are_those_of_ablations_of_the_held_out_prompts(replace_by: Any, behaviour: Behaviour) -> None:
+    model = load_model()
+    if replace_by != "zero":
+        behaviour = attnviz.why(model, REPEATED, token=ANSWERS, versus=OTHERS, replace_by=replace_by)
+    sets = [*map("+".join, (sorted(removal.names) for removal in behaviour.removals)), "0.0+0.1", "0.0"]
+    # the lead of log-probabilities is that of logits
+    ablated = attnviz.ablate(model, REPEATED, token=ANSWERS, versus=OTHERS, sets=sets, replace_by=replace_by)
+    assert behaviour.by == ablated.by
+    assert np.mean([prompt.lead for prompt in behaviour.prompts]) == pytest.approx(ablated.baseline, abs=1e-4)
+    changes = {row.name: row.values[behaviour.held_out] for row in ablated.rows}
+    for removal in behaviour.removals:
+        np.testing.assert_allclose(removal.losses, -changes["+".join(sorted(removal.names))], atol=1e-3)
+        control = dict(zip(removal.drawn, removal.losses_of_controls, strict=True))
+        for drawn in set(control) & set(changes):
+            np.testing.assert_allclose(control[drawn], -changes[drawn], atol=1e-3)
+    assert set(behaviour.removals[0].drawn) == {"0.0+0.1"}
+    assert set(behaviour.removals[1].drawn) == {"0.0", "0.1"}
+
+    single_by = replace_by if isinstance(replace_by, str) else replace_by[0]
+    single = attnviz.why(model, REPEATED[0], ANSWERS[0], OTHERS[0], replace_by=single_by)
+    alone = attnviz.ablate(
+        model, REPEATED[0], token=ANSWERS[0], versus=OTHERS[0], sets=["1.0+1.1"], replace_by=single_by
+    )
+    assert single.by == alone.by
+    assert single.checks[0].lost == pytest.approx(-alone.rows[0].mean, abs=1e-3)
 
 
 def test_heads_are_chosen_on_one_half_and_tested_on_the_other() -> None:
@@ -133,6 +139,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "text 1 of 8 has a token to compare with, and text 8 of 8 has none; give it to all or to none",
     ),
     "itself": ({"inputs": REPEATED, "token": ANSWERS, "versus": ANSWERS}, "text 1 of 8: '.*' is compared with itself"),
+    "length": (
+        {"inputs": REPEATED, "replace_by": [*REPEATED[:7], REPEATED[7][:, :-1]]},
+        "the text has 7 tokens and that of replace_by 6; outputs are replaced token by token, so give a text with as",
+    ),
     "id": ({"inputs": REPEATED, "token": [*ANSWERS[:7], 9999]}, "text 8 of 8: no token id 9999; choose 0 to"),
 }
 

@@ -170,6 +170,7 @@ def test_remarks_say_what_is_frozen_and_rounded() -> None:
         "The model computes in lower precision, so the sum is not exact.",
         "The logit is the one before the model's soft cap.",
         "Layer 0: gated mixer, nothing to draw.",
+        "The output of a removed head is replaced by zero.",
         "p = 0.33 is the least that 2 draws can give. Each p is taken alone, without a correction for their number.",
     )
 

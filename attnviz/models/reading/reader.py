@@ -254,6 +254,7 @@ class Reader(ABC):
         *,
         checks: bool = True,
         controls: int | None = None,
+        replace_by: Any = "zero",
     ) -> "Why":
         """Returns why the model predicts a token of one example, with its labels and places; see `attnviz.why`.
 
@@ -264,15 +265,21 @@ class Reader(ABC):
                 model wrote tokens, the one before the last of these.
             checks: false to leave the checks out.
             controls: how many random sets the checks are compared with; ``None`` for the default.
+            replace_by: what removed heads write: ``zero``, their ``mean``, or that on another text with as many tokens.
         """
         self.refuse_absent(Selection())  # an absent model, before torch is imported
         with self.running():
-            prediction, title, remarks = self.prediction(example, token, versus, position)
+            prediction, title, remarks = self.prediction(example, token, versus, position, replace_by)
             result = prediction.explain(checks, controls)
         return replace(result, model=self.name, title=title, remarks=(*remarks, *result.remarks))
 
     def prediction(
-        self, example: Example, token: int | str | None, versus: int | str | None, position: int | None = None
+        self,
+        example: Example,
+        token: int | str | None,
+        versus: int | str | None,
+        position: int | None = None,
+        replace_by: Any = "zero",
     ) -> "tuple[Prediction, str, tuple[str, ...]]":
         """Returns a prediction to explain, as `why` takes it, with the title and the remarks of its example."""
         import numpy as np
@@ -302,8 +309,16 @@ class Reader(ABC):
             versus=ids[1],
             position=position,
             part=self.ablated_module,
+            replace_by=self.replacement(replace_by),
         )
         return prediction, prepared_input.title, (*remarks, *prepared_input.remarks)
+
+    def replacement(self, replace_by: Any) -> Any:
+        """Returns what removed heads write, with a text or a reading of one read as the inputs of the module."""
+        if isinstance(replace_by, str) and replace_by not in ("zero", "mean"):
+            return self.read(Example.of(replace_by, self.settings)).inputs
+        example = getattr(replace_by, "example", None)  # of an `attnviz.reading`
+        return self.read(example).inputs if isinstance(example, Example) else replace_by
 
     def answered(self, example: Example) -> Example:
         """Returns the example with the ids that the model generates after it, so that every run reads these."""

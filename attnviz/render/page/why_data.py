@@ -111,6 +111,8 @@ def _options(why: Why) -> list[str]:
         options += [flag("versus"), target.versus_label]
     if why.position != len(why.tokens) - 1:
         options += [flag("queries"), str(why.position)]
+    if why.by == "mean":
+        options += [flag("replace_by"), why.by]
     return options
 
 

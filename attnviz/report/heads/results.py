@@ -25,7 +25,7 @@ from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions, refuse_changed
 from attnviz.report.picture.panels import EFFECT, Panel, Quantity
 from attnviz.report.picture.report import Summary
-from attnviz.report.words.captions import least_p_remarks, quoted_token, source_of
+from attnviz.report.words.captions import least_p_remarks, quoted_token, replacement_words, source_of
 
 if TYPE_CHECKING:
     from attnviz.battery.head_types import HeadTypes
@@ -133,8 +133,7 @@ def _caption(effects: Effects) -> str:
 
 def _remarks(effects: Effects) -> tuple[str, ...]:
     """Returns remarks on the meaning of the numbers and their limits."""
-    mean = "its mean over the positions" if effects.texts == 1 else "its mean over all positions of the texts"
-    replacement = {"zero": "zero", "mean": mean}.get(effects.by, "its output on another text")
+    replacement = replacement_words(effects.by, effects.texts)
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
     greedy_remark = "Each row removes one more head: the head whose removal then changes the result most."
     interval_remark = "± is half of the 95% interval of the mean over the texts."

@@ -36,6 +36,12 @@ Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by 
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
+def replacement_words(by: str, texts: int) -> str:
+    """Returns what replaces the output of a removed head: ``zero``, ``mean`` or another text, over so many texts."""
+    mean = "its mean over the positions" if texts == 1 else "its mean over all positions of the texts"
+    return {"zero": "zero", "mean": mean}.get(by, "its output on another text")
+
+
 def least_p_remarks(judged: Sequence[tuple[float, int]], draws: str = "sets") -> list[str]:
     """Returns a remark on those p that are the least that so few draws can give, and on several p; none without such.
 
