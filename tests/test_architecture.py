@@ -1,4 +1,4 @@
-"""The house: a room imports only rooms before it, no circle of files, and heavy libraries stay where they belong."""
+"""A package imports only packages before it, no circle of files, and heavy libraries stay where they belong."""
 
 import ast
 import graphlib
@@ -9,36 +9,39 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import (
-    INNER_ROOMS,
+from tools.imports import (
     MODULES,
-    ROOMS,
+    PACKAGES,
     ROOT,
+    SUBPACKAGES,
     imported_names,
     imports_of,
-    inner_index,
-    room_of,
+    package_of,
+    subpackage_index,
     tree_of,
 )
 
 HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 
 
-def test_a_room_imports_only_rooms_before_it() -> None:
+def test_a_package_imports_only_packages_before_it() -> None:
     pairs = [(module, name) for module in MODULES for name in imports_of(module)]
-    assert [pair for pair in pairs if ROOMS.index(room_of(pair[1])) > ROOMS.index(room_of(pair[0]))] == []
+    assert [pair for pair in pairs if PACKAGES.index(package_of(pair[1])) > PACKAGES.index(package_of(pair[0]))] == []
 
 
-def test_a_room_inside_imports_only_rooms_inside_before_it() -> None:
-    pairs = ((module, name) for module in MODULES for name in imports_of(module) if room_of(module) == room_of(name))
-    assert [pair for pair in pairs if inner_index(pair[1]) > inner_index(pair[0])] == []
+def test_a_subpackage_imports_only_subpackages_before_it() -> None:
+    pairs = (
+        (module, name) for module in MODULES for name in imports_of(module) if package_of(module) == package_of(name)
+    )
+    assert [pair for pair in pairs if subpackage_index(pair[1]) > subpackage_index(pair[0])] == []
 
 
-def test_every_folder_of_a_room_has_its_place_in_the_order() -> None:
+def test_every_folder_of_a_package_has_its_place_in_the_order() -> None:
     folders = {
-        room: {path.parent.name for path in (ROOT / "attnviz" / room).glob("*/__init__.py")} for room in INNER_ROOMS
+        package: {path.parent.name for path in (ROOT / "attnviz" / package).glob("*/__init__.py")}
+        for package in SUBPACKAGES
     }
-    assert folders == {room: set(inner) for room, inner in INNER_ROOMS.items()}
+    assert folders == {package: set(inner) for package, inner in SUBPACKAGES.items()}
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -90,16 +93,16 @@ def test_nothing_heavy_is_imported_where_no_model_is_needed() -> None:
     assert found == [f"HEAVY {line}" for line in LIGHT_LINES]
 
 
-def test_rooms_that_a_first_picture_does_not_need_are_not_imported() -> None:
+def test_packages_that_a_first_picture_does_not_need_are_not_imported() -> None:
     code = (
         "import sys; from attnviz.cli.commands import main; main(sys.argv[1:]);"
-        "print('ROOMS', *sorted({name.split('.')[1] for name in sys.modules if name.startswith('attnviz.')}))"
+        "print('PACKAGES', *sorted({name.split('.')[1] for name in sys.modules if name.startswith('attnviz.')}))"
     )
     command = [sys.executable, "-c", code, "show", "Life is short"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    rooms = result.stdout.splitlines()[-1].split()
-    assert rooms[0] == "ROOMS"
-    assert not set(rooms) & {"metrics", "capture", "corpus", "effects", "battery", "explain", "browse"}
+    packages = result.stdout.splitlines()[-1].split()
+    assert packages[0] == "PACKAGES"
+    assert not set(packages) & {"metrics", "capture", "corpus", "effects", "battery", "explain", "browse"}
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

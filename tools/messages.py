@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGE = "attnviz"
-SPEAKING_ROOMS = ("report", "render", "cli", "explain", "browse")  # every sentence of these is read by a user
-NAMED_CALLS = {"AttnvizError": "refusal", "Option": "option"}  # calls whose strings users read, in any room
+SPEAKING_PACKAGES = ("report", "render", "cli", "explain", "browse")  # every sentence of these is read by a user
+NAMED_CALLS = {"AttnvizError": "refusal", "Option": "option"}  # calls whose strings users read, in any package
 MIN_WORDS = 2  # of a sentence; shorter literals are keys, names and formats
 
 
@@ -78,7 +78,7 @@ def _text(node: ast.AST) -> str | None:
 def main() -> None:
     """Prints the messages of the package, under the name of each file."""
     for path in sorted(Path(PACKAGE).rglob("*.py")):
-        sentences = messages(path.read_text(), path.relative_to(PACKAGE).parts[0] in SPEAKING_ROOMS)
+        sentences = messages(path.read_text(), path.relative_to(PACKAGE).parts[0] in SPEAKING_PACKAGES)
         if sentences:
             print(f"\n{path}")
         for _, kind, text in sentences:

@@ -1,12 +1,12 @@
-"""Changes the package at random places, and says which changes no test of the same room notices.
+"""Changes a package at random places, and says which changes none of its tests notices.
 
-``python -m tools.mutations --room metrics --room maps --count 48 --seed 0`` draws comparisons, operators, constants and
-branches. Each change is tried in a copy of the checkout by the tests that call the changed function, those of its file
-before others. All tests of its room try a change that no function or no called function contains. Slow tests run only
-where no other test notices a change.
+``python -m tools.mutations --package metrics --package maps --count 48 --seed 0`` draws comparisons, operators,
+constants and branches. Each change is tried in a copy of the checkout by the tests that call the changed function,
+those of its file before others. All tests of its package try a change that no function or no called function contains.
+Slow tests run only where no other test notices a change.
 
-``python -m tools.mutations --room metrics --again LOG`` tries the changes again that no test noticed in an earlier run,
-whose output LOG is.
+``python -m tools.mutations --package metrics --again LOG`` tries the changes again that no test noticed in an earlier
+run, whose output LOG is.
 """
 
 import argparse
@@ -128,21 +128,21 @@ def _is_text(node: ast.BinOp) -> bool:
     )
 
 
-def drawn_mutations(rooms: list[str], count: int, seed: int) -> list[Mutation]:
-    """Returns random changes of files of some rooms; each possible change is equally likely.
+def drawn_mutations(packages: list[str], count: int, seed: int) -> list[Mutation]:
+    """Returns random changes of files of some packages; each possible change is equally likely.
 
     Args:
-        rooms: folders of the package.
+        packages: folders of attnviz/.
         count: how many changes.
         seed: of the draw.
     """
-    mutations = all_mutations(rooms)
+    mutations = all_mutations(packages)
     return random.Random(seed).sample(mutations, min(count, len(mutations)))
 
 
-def all_mutations(rooms: list[str]) -> list[Mutation]:
-    """Returns every change that can be drawn in some rooms."""
-    paths = sorted(path for room in rooms for path in (ROOT / "attnviz" / room).rglob("*.py"))
+def all_mutations(packages: list[str]) -> list[Mutation]:
+    """Returns every change that can be drawn in some packages."""
+    paths = sorted(path for package in packages for path in (ROOT / "attnviz" / package).rglob("*.py"))
     return [
         mutation
         for path in paths
@@ -190,9 +190,9 @@ def calling_tests(tests: str, copy: Path, results: Path, mark: str) -> tuple[dic
 def failing_tests(
     mutation: Mutation, copy: Path, tests_by_function: Mapping[str, list[str]], excluded: list[str], mark: str
 ) -> str | None:
-    """Returns the tests that fail with a change: of its file, of its function, or of its room; ``None`` if none does.
+    """Returns the tests that fail with a change: of its file, function or package; ``None`` if none does.
 
-    Tests that do not call the changed function cannot notice the change. So all tests of the room run only for a
+    Tests that do not call the changed function cannot notice the change. So all tests of the package run only for a
     change outside of functions, or in a function that no test calls directly (a fixture of many tests may).
 
     Args:
@@ -213,24 +213,24 @@ def failing_tests(
         groups = {test_file: of_file, "tests that call it": others}
         if not tests:
             deselected = [argument for test in excluded for argument in ("--deselect", test)]
-            groups["its room"] = [*deselected, f"tests/{mutation.path.parts[1]}"]
+            groups["its package"] = [*deselected, f"tests/{mutation.path.parts[1]}"]
         return next((name for name, group in groups.items() if group and not _passes(group, copy, mark)), None)
     finally:
         path.write_text(source, encoding="utf-8")
 
 
-class RoomTests:
-    """The tests of a room, each kind of which is observed once, before it tries its first change."""
+class PackageTests:
+    """The tests of a package, each kind of which is observed once, before it tries its first change."""
 
-    def __init__(self, room: str, copy: Path) -> None:
-        self.room = room
+    def __init__(self, package: str, copy: Path) -> None:
+        self.package = package
         self.copy = copy
         self.observed: dict[str, tuple[dict[str, list[str]], list[str]]] = {}
 
     def failing(self, mutation: Mutation, mark: str) -> str | None:
         """Returns the tests with a mark that fail with a change; ``None`` if none does."""
         if mark not in self.observed:
-            self.observed[mark] = calling_tests(f"tests/{self.room}", self.copy, self.copy / "called.json", mark)
+            self.observed[mark] = calling_tests(f"tests/{self.package}", self.copy, self.copy / "called.json", mark)
             for test in self.observed[mark][1]:
                 print(f"fails without a change, left out: {test}", flush=True)
         return failing_tests(mutation, self.copy, *self.observed[mark], mark)
@@ -270,7 +270,7 @@ def _passes(
 def main() -> None:
     """Prints each change with the tests that notice it, and the number of changes that are noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--room", action="append", required=True, help="a folder of attnviz/; may be repeated")
+    parser.add_argument("--package", action="append", required=True, help="a folder of attnviz/; may be repeated")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -278,34 +278,34 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if arguments.again is None:
-        mutations = drawn_mutations(arguments.room, arguments.count, arguments.seed)
+        mutations = drawn_mutations(arguments.package, arguments.count, arguments.seed)
     else:
-        mutations = unnoticed_mutations(arguments.again.read_text(encoding="utf-8"), all_mutations(arguments.room))
+        mutations = unnoticed_mutations(arguments.again.read_text(encoding="utf-8"), all_mutations(arguments.package))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", "node_modules", "build"))
-        unnoticed = sum(unnoticed_in_room(room, mutations, copy) for room in arguments.room)
-    print(f"{len(mutations) - unnoticed} of {len(mutations)} changes are noticed by the tests of their room")
+        unnoticed = sum(unnoticed_in_package(package, mutations, copy) for package in arguments.package)
+    print(f"{len(mutations) - unnoticed} of {len(mutations)} changes are noticed by the tests of their package")
 
 
-def unnoticed_in_room(room: str, mutations: list[Mutation], copy: Path) -> int:
-    """Prints the changes of a room with the tests that notice each, and returns the number that no test notices.
+def unnoticed_in_package(package: str, mutations: list[Mutation], copy: Path) -> int:
+    """Prints the changes of a package with the tests that notice each, and returns the number that no test notices.
 
     Args:
-        room: a folder of the package.
-        mutations: changes, also of other rooms, which are left out.
+        package: a folder of attnviz/.
+        mutations: changes, also of other packages, which are left out.
         copy: a copy of the checkout.
     """
-    in_room = [mutation for mutation in mutations if mutation.path.parts[1] == room]
-    if not in_room:
+    in_package = [mutation for mutation in mutations if mutation.path.parts[1] == package]
+    if not in_package:
         return 0
-    room_tests = RoomTests(room, copy)
+    package_tests = PackageTests(package, copy)
     unnoticed = 0
-    for mutation in in_room:
-        tests = next(filter(None, (room_tests.failing(mutation, mark) for mark in MARKS)), None)
+    for mutation in in_package:
+        tests = next(filter(None, (package_tests.failing(mutation, mark) for mark in MARKS)), None)
         unnoticed += tests is None
         print(f"{tests or UNNOTICED}  {mutation}", flush=True)
-    print(f"{room}: {len(in_room) - unnoticed} of {len(in_room)} are noticed", flush=True)
+    print(f"{package}: {len(in_package) - unnoticed} of {len(in_package)} are noticed", flush=True)
     return unnoticed
 
 

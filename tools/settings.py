@@ -19,16 +19,16 @@ WAITING = "base browse capture cli models render streaming".split()
 
 
 class Setting(NamedTuple):
-    """A way to run tests: the rooms to test, and the environment in which they run.
+    """A way to run tests: the packages to test, and the environment in which they run.
 
     Attributes:
-        rooms: folders of ``tests``.
+        packages: folders of ``tests``.
         environment: what torch, MKL, oneDNN and OpenMP read.
         options: of pytest.
         busy: True to keep the processors busy with other processes meanwhile.
     """
 
-    rooms: list[str]
+    packages: list[str]
     environment: dict[str, str]
     options: tuple[str, ...] = ()
     busy: bool = False
@@ -58,7 +58,7 @@ def main() -> int:
 
 def passes(setting: Setting) -> bool:
     """True if all tests pass under this setting."""
-    folders = [f"tests/{room}" for room in setting.rooms]
+    folders = [f"tests/{package}" for package in setting.packages]
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(os.cpu_count() or 1), *setting.options, *folders]
     variables = " ".join(f"{name}={value}" for name, value in setting.environment.items())
     print(f"$ {variables} {' '.join(command)}", flush=True)

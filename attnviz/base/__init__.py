@@ -1,1 +1,1 @@
-"""Provides what every other room uses: errors, array types, files, options, progress bars, devices."""
+"""Provides what every other package uses: errors, array types, files, options, progress bars, devices."""

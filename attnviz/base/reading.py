@@ -1,6 +1,6 @@
 """Opens, bounds and checks every untrusted file, and declares what a value of its JSON may be.
 
-No other package opens a file (``tests/base/test_door.py`` lists the exceptions). Files of tensors are read by
+No other package opens a file (``tests/base/test_opened_files.py`` lists the exceptions). Files of tensors are read by
 ``tensor_file``, which checks each value when it is read. Whatever is taken out of a model's folder, a recording, an
 answer, a chat or word times is checked by a `ValueKind`.
 """

@@ -1,6 +1,6 @@
 """Lists all media in one union type. Renderers match on it, so that mypy reports a renderer that lacks a medium.
 
-A medium is a class in a file of this room. It defines the order of its tokens (``order``), the number of integers in
+A medium is a class in a file of this package. It defines the order of its tokens (``order``), the number of integers in
 the place of a token (``place_size``), which places are inside it, and how a file stores it.
 """
 

@@ -1,1 +1,1 @@
-"""Writes reports as bytes, with one file or room for each format."""
+"""Writes reports as bytes, with one file or package for each format."""

@@ -25,7 +25,7 @@ from attnviz.base.errors import (
     without_options,
 )
 from attnviz.report.picture.look import Look
-from tools.house import MODULES, room_of, tree_of
+from tools.imports import MODULES, package_of, tree_of
 
 FORGED = b'["all", null]'.hex()
 FLAG = re.compile(r"(^|[^\w-])--[a-z]")
@@ -111,7 +111,7 @@ def refusals(module: str) -> Iterator[str]:
 
 
 def test_no_refusal_below_the_command_line_speaks_of_its_flags() -> None:
-    said = [(module, text) for module in MODULES if room_of(module) != "cli" for text in refusals(module)]
+    said = [(module, text) for module in MODULES if package_of(module) != "cli" for text in refusals(module)]
     assert [pair for pair in said if FLAG.search(pair[1])] == []
 
 
@@ -133,7 +133,7 @@ def test_no_remark_of_a_report_or_a_renderer_speaks_of_flags() -> None:
     said = {
         module: text
         for module in MODULES
-        if room_of(module) in ("report", "render")
+        if package_of(module) in ("report", "render")
         for text in spoken(tree_of(module))
         if flags.search(text) and ":root" not in text
     }

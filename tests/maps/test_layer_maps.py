@@ -37,7 +37,7 @@ def test_only_maps_with_single_cells_have_a_window() -> None:
     assert {kind for kind in KINDS if issubclass(kind, CellMaps)} == {*KINDS} - {PooledMaps}
 
 
-def test_no_other_room_asks_which_kind_maps_are() -> None:
+def test_no_other_package_asks_which_kind_maps_are() -> None:
     asking = {path for path in PACKAGE.rglob("*.py") if re.search(r"isinstance\([^)]*Maps\b", path.read_text("utf-8"))}
     assert {path.parent.name for path in asking} == {"maps"}
 

@@ -30,5 +30,5 @@ def test_list_has_help_options_refusals_and_captions_but_no_docstrings() -> None
     ]
 
 
-def test_rooms_that_show_nothing_have_refusals_and_options_only() -> None:
+def test_packages_that_show_nothing_have_refusals_and_options_only() -> None:
     assert {each.kind for each in messages(MODULE, speaking=False)} == {"command", "option", "refusal"}

@@ -13,7 +13,7 @@ from tools.mutations import (
     drawn_mutations,
     line_of_function,
     mutations_of,
-    unnoticed_in_room,
+    unnoticed_in_package,
     unnoticed_mutations,
 )
 
@@ -73,7 +73,7 @@ def test_slow_tests_try_a_change_that_no_other_test_notices(
     monkeypatch.setattr(mutations, "calling_tests", calling_tests)
     monkeypatch.setattr(mutations, "failing_tests", failing_tests)
     changes = list(mutations_of(Path("attnviz/maps/a.py"), "x = 1\ny = 2\nz = 3\nx = 1\n"))
-    assert unnoticed_in_room("maps", changes, tmp_path) == 1
+    assert unnoticed_in_package("maps", changes, tmp_path) == 1
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
         "tests/quick",
         "tests/slow",

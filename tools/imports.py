@@ -1,6 +1,6 @@
-"""Reads the rooms of the package from its imports, for tests, for a picture (``build/house.svg``) and for counts.
+"""Reads the order of the packages from their imports, for tests, for a picture (``build/imports.svg``) and for counts.
 
-``python -m tools.house`` draws and counts.
+``python -m tools.imports`` draws and counts.
 """
 
 import ast
@@ -15,14 +15,14 @@ from statistics import median, quantiles
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "build" / "house.svg"
-# A room imports only rooms before it.
-ROOMS = """
+PICTURE = ROOT / "build" / "imports.svg"
+# A package imports only packages before it.
+PACKAGES = """
 version base media text attention streaming maps arrays metrics capture effects models corpus battery report render api
 explain browse cli __init__ __main__
 """.split()
-# A room inside a room imports only those before it; files that lie directly in the room come last.
-INNER_ROOMS = {
+# A subpackage imports only those before it; files that lie directly in the package come last.
+SUBPACKAGES = {
     "capture": ["flow", "calls", "assembly", "hooks"],
     "browse": ["session", "moves", "view", "process", "survey"],
     "report": ["picture", "words", "heads", "maps", "survey"],
@@ -63,33 +63,33 @@ def imports_of(module: str) -> set[str]:
     return names & set(MODULES) - {module, "attnviz"}
 
 
-def room_of(module: str) -> str:
-    """Returns the room of a module; a module directly in the package's folder is a room of its own."""
+def package_of(module: str) -> str:
+    """Returns the package of a module; a module directly in ``attnviz/`` counts as one of its own."""
     return (*module.split("."), "__init__")[1]
 
 
-def inner_index(module: str) -> int:
-    """Returns the index of a module's inner room in its room; the last index for a file directly in the room."""
-    room, inner = (*module.split("."), "", "")[1:3]
-    rooms = INNER_ROOMS.get(room, [])
-    return rooms.index(inner) if inner in rooms else len(rooms)
+def subpackage_index(module: str) -> int:
+    """Returns the index of a module's subpackage in its package; the last index for a file directly in the package."""
+    package, inner = (*module.split("."), "", "")[1:3]
+    packages = SUBPACKAGES.get(package, [])
+    return packages.index(inner) if inner in packages else len(packages)
 
 
-def imports_between_rooms() -> Counter[tuple[str, str]]:
-    """Returns the number of imports from files of one room to files of another, by pair of rooms."""
-    pairs = ((room_of(module), room_of(name)) for module in MODULES for name in imports_of(module))
+def imports_between_packages() -> Counter[tuple[str, str]]:
+    """Returns the number of imports from files of one package to files of another, by pair of packages."""
+    pairs = ((package_of(module), package_of(name)) for module in MODULES for name in imports_of(module))
     return Counter(pair for pair in pairs if pair[0] != pair[1])
 
 
 def longest_chain() -> int:
-    """Returns the number of rooms on the longest chain of imports."""
+    """Returns the number of packages on the longest chain of imports."""
     height: dict[str, int] = {}
-    for room in ROOMS:
-        height[room] = 1 + max(
+    for package in PACKAGES:
+        height[package] = 1 + max(
             (
-                height[imported_room]
-                for importer, imported_room in imports_between_rooms()
-                if importer == room and imported_room in height
+                height[imported_package]
+                for importer, imported_package in imports_between_packages()
+                if importer == package and imported_package in height
             ),
             default=0,
         )
@@ -97,33 +97,33 @@ def longest_chain() -> int:
 
 
 def draw() -> str:
-    """Returns the picture as SVG: a row and a column for each room, and the number of imports in each cell."""
-    rooms = [room for room in ROOMS if not room.startswith("__")]
-    counts, files = imports_between_rooms(), Counter(map(room_of, MODULES))
-    width, height = LABELS + CELL * len(rooms) + 20, TOP + CELL * len(rooms) + 20
+    """Returns the picture as SVG: a row and a column for each package, and the number of imports in each cell."""
+    packages = [package for package in PACKAGES if not package.startswith("__")]
+    counts, files = imports_between_packages(), Counter(map(package_of, MODULES))
+    width, height = LABELS + CELL * len(packages) + 20, TOP + CELL * len(packages) + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="DejaVu Sans, sans-serif" font-size="13" fill="{INK}">',
-        "<title>The rooms of attnviz: each row imports only rooms before it</title>",
+        "<title>The packages of attnviz: each row imports only packages before it</title>",
         f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
-        *(_name(room, index, files[room]) for index, room in enumerate(rooms)),
+        *(_name(package, index, files[package]) for index, package in enumerate(packages)),
         *(
-            _cell(rooms.index(row_room), rooms.index(column_room), counts[row_room, column_room])
-            for row_room, column_room in product(rooms, rooms)
+            _cell(packages.index(row_package), packages.index(column_package), counts[row_package, column_package])
+            for row_package, column_package in product(packages, packages)
         ),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _name(room: str, index: int, files: int) -> str:
-    """Returns the labels of a room: its name and number of files at its row, and its name over its column."""
+def _name(package: str, index: int, files: int) -> str:
+    """Returns the labels of a package: its name and number of files at its row, and its name over its column."""
     center_of_row, center = TOP + CELL * (index + 0.5), LABELS + CELL * (index + 0.5)
     noun = "file" if files == 1 else "files"
     return (
-        f'<text x="14" y="{center_of_row + 5:g}" font-weight="bold">{escape(room)}</text>'
+        f'<text x="14" y="{center_of_row + 5:g}" font-weight="bold">{escape(package)}</text>'
         f'<text x="{LABELS - 14}" y="{center_of_row + 5:g}" text-anchor="end" fill="{FAINT}">{files} {noun}</text>'
-        f'<text transform="translate({center + 4:g} {TOP - 10}) rotate(-50)">{escape(room)}</text>'
+        f'<text transform="translate({center + 4:g} {TOP - 10}) rotate(-50)">{escape(package)}</text>'
     )
 
 
@@ -163,7 +163,7 @@ def main() -> None:
     lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES.values()]
     ninth_decile = quantiles(function_lengths(), n=10)[-1]
     print(f"{len(MODULES)} files, {sum(lengths)} lines, median {median(lengths):g} and at most {max(lengths)}")
-    print(f"{len(imports_between_rooms())} arrows between {len(ROOMS)} rooms on {longest_chain()} floors")
+    print(f"{len(imports_between_packages())} pairs of {len(PACKAGES)} packages, the longest chain {longest_chain()}")
     print(
         f"functions: median {median(function_lengths()):g} lines, ninth decile {ninth_decile:g}, "
         f"longest {max(function_lengths())}"

@@ -1,10 +1,10 @@
-"""No file is opened but by the rooms' one door, ``base``: a reader that goes around it has no limit and no check."""
+"""No file is opened but by the package ``base``: a reader that goes around it has no limit and no check."""
 
 import ast
 
 import pytest
 
-from tools.house import MODULES, room_of, tree_of
+from tools.imports import MODULES, package_of, tree_of
 
 # What opens or reads a file, by the last name of the call; and parsers, whose input may be deep or long.
 OPENING = set(
@@ -14,7 +14,7 @@ OPENING = set(
 QUALIFIED = set(
     "json.load json.loads tomllib.load tomllib.loads np.load numpy.load torch.load pickle.load pickle.loads".split()
 )
-DOOR = "base"
+OPENER = "base"
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.__main__": ({"os.open"}, "os.devnull in place of closed streams"),
     "attnviz.arrays.file": (
@@ -84,13 +84,13 @@ def test_every_way_to_open_a_file_is_seen(line: str) -> None:
 def test_no_reader_goes_around_the_door() -> None:
     around = {}
     for module in MODULES:
-        if room_of(module) == DOOR:
+        if package_of(module) == OPENER:
             continue
         tree = tree_of(module)
-        ours = {  # of names that are the door's own
+        ours = {  # of names that are ``base``'s own
             name.name
             for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"attnviz.{DOOR}.")
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"attnviz.{OPENER}.")
             for name in node.names
         }
         allowed = ALLOWED.get(module, (set(), ""))[0]
