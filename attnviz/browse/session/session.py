@@ -31,6 +31,7 @@ from attnviz.maps.recording import Recording, cell_heads, chosen_heads, head_nam
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, ColorScale, on_paper
+from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CHANGE, HEAD, PERCENT, SCORE, Axis, Heading, Panel, Quantity, quantity_of
 from attnviz.report.picture.scales import shared_scale
 from attnviz.report.picture.structure import LeftOutKeys, Phrase, asked_query, is_causal, left_out_keys
@@ -271,7 +272,7 @@ class Session:
             pool="mean" if pools_by_mean(view) else "max",
         )
         largest = float(np.nanmax(np.abs(cells.values), where=cells.visible, initial=0.0))
-        return replace(panel, scale=self._default_scale(view, [cells]), decimals=quantity.decimals(largest))
+        return replace(panel, scale=self._default_scale(view, [cells], fits=False), decimals=quantity.decimals(largest))
 
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """Returns the cells of a block: one for each pair of units if they fit, otherwise pooled.
@@ -296,19 +297,25 @@ class Session:
         cells_key = (head, cached_view, rows.start, rows.stop, columns.start, columns.stop, height, width)
         return self._cells.get(cells_key, lambda: self._computed_cells(head, view, rows, columns, height, width))
 
-    def scale(self, view: View, blocks: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
-        """Returns the colour scale of some blocks, in the theme's colormap."""
-        return self.themed_scale(self._default_scale(view, blocks), theme)
+    def scale(
+        self, view: View, blocks: list[CellBlock], theme: Theme = "terminal", *, fits: bool = False
+    ) -> ColorScale:
+        """Returns the colour scale of some blocks, in the theme's colormap.
+
+        That of weights ends at 100 %; with ``fits`` or for means at the largest, where even weights still look even;
+        and for a view whose user asked for own scales at the largest, whatever it is.
+        """
+        return self.themed_scale(self._default_scale(view, blocks, fits), theme)
 
     def themed_scale(self, scale: ColorScale, theme: Theme) -> ColorScale:
         """Returns a scale with the user's colormap, or that of changes, on the theme's paper; a terminal's is dark."""
         colormap = self.colormap if scale.colormap == SEQUENTIAL else scale.colormap
         return replace(scale, colormap=on_paper(colormap, "light" if theme == "light" else "dark"))
 
-    def _default_scale(self, view: View, blocks: list[CellBlock]) -> ColorScale:
+    def _default_scale(self, view: View, blocks: list[CellBlock], fits: bool) -> ColorScale:
         """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes."""
         quantity = self.quantity(view)
-        if not blocks or (quantity is PERCENT and not view.own_scale and not view.mean):
+        if not blocks or (quantity is PERCENT and not (view.own_scale or view.mean or fits)):
             high = 1.0
         else:
             axis = _axis("", Units.of(Tokens.numbered(1)), slice(0, 1), max_cells=1)  # the scale needs no labels
@@ -316,7 +323,7 @@ class Session:
                 Panel(Heading(), cells.values, cells.visible, axis, axis, quantity, ColorScale(0, 1))
                 for cells in blocks
             ]
-            scale = shared_scale(quantity, panels)
+            scale = shared_scale(quantity, panels, Look(limits="head") if view.own_scale else None)
             if quantity is not PERCENT:
                 return scale
             high = scale.high

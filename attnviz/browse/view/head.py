@@ -122,7 +122,7 @@ def head_parts(screen: Screen, state: State) -> Parts:
     # the keys, shaded by the cursor's row
     view, scale = head.state.view, head.scale
     if head.keys.tokens.image_indices and quantity is PERCENT:  # so many patches that no weight is far from 0
-        scale = session.scale(replace(view, own_scale=True), [TokenRow.stacked([head.shown])], state.theme)
+        scale = session.scale(view, [TokenRow.stacked([head.shown])], state.theme, fits=True)
     query = f"“{head.queries.labels[state.query]}” ({head.queries.starts[state.query]})"
     description = f"{quantity.name} of {query} in {session.title(state.head)}"
     tokens = ShadedTokens(

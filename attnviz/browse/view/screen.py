@@ -172,7 +172,7 @@ def overview_parts(screen: Screen, state: State) -> Parts:
     thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded_count)]
     blocks = [thumbnail for thumbnail in thumbnails if thumbnail is not None]
     leaves_out = session.left_out is not None and not state.view.all_keys  # the largest weights, so that others show
-    scale = session.scale(replace(state.view, own_scale=leaves_out), blocks, state.theme)
+    scale = session.scale(replace(state.view, own_scale=False), blocks, state.theme, fits=leaves_out)
     shown_rows = grid.rows[state.top : state.top + grid.shown_row_count]
     lines = [
         line
@@ -202,7 +202,7 @@ def _standing_text(screen: Screen, state: State) -> ShadedTokens:
     session = screen.session
     row, asked = session.standing_row(state.head, state.view), session.asked(state.head, state.view)
     queries, keys = session.units(state.head, state.view)
-    scale = session.scale(replace(state.view, own_scale=True), [TokenRow.stacked([row])], state.theme)
+    scale = session.scale(state.view, [TokenRow.stacked([row])], state.theme, fits=True)
     quantity, subject = session.quantity(state.view), "mean of all queries"
     if asked >= 0:
         subject = f"what {unique_label(queries, asked)} looks at"

@@ -80,9 +80,9 @@ def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = No
         return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
     if quantity == LIFT:
         return _scale_of_lifts(panels, cmap)
-    # the largest of weights that are not 1 by definition
+    # the largest of weights that are not 1 by definition, where a scale ends that was asked for one head
     largest = (_largest_number(panel.levels, panel.informative) for panel in _panels_with_choices(panels))
-    high = max(least_high(panels), *largest)
+    high = max(0.0 if look.color_limits == "head" else least_high(panels), *largest)
     if steps != "log":
         return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=are_clipped(panels, high))
     high = high or 1.0

@@ -42,6 +42,10 @@ def test_special_tokens_are_left_out_of_maps_lists_shades_and_the_scale(show: Op
     known = recording_of_words()
     opened = show(report_of(known))
     assert opened.evaluate("page.leastHigh") == 1  # of 7 keys
+    opened.evaluate("location.hash = 'head=0.1&limits=head'")  # who asks for a head's own scale gets it
+    opened.until("scene.current?.stage && state.limits === 'head'")
+    largest = dense(known).weights[1].max()
+    assert opened.evaluate("scene.current.stage.picture.shown.scale.high") == pytest.approx(largest)
     opened.evaluate("page.leastHigh = 0.2; location.hash = 'head=0.1&query=cats'")
     opened.until("scene.current?.stage && state.pin")
     opened.press("t")

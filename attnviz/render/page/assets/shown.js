@@ -194,14 +194,14 @@ export function highOfAll() {
   return showsMoved() && page.moved ? page.moved.high : page.high;
 }
 
-/** Where a scale of weights ends at the earliest, so that what is even looks even. */
+/** Where a scale of weights ends at the earliest, so that what is even looks even; who asks for a head's own scale gets it. */
 export function leastHigh() {
-  return showsMoved() ? 0 : page.leastHigh;
+  return showsMoved() || state.limits === "head" ? 0 : page.leastHigh;
 }
 
 /** Where the own scale of a head ends. @param {number} number @param {number} side */
 export function topOf(number, side) {
-  return showsMoved() && page.moved ? page.moved.tops[number] : Math.max(page.heads[number].tops[side], page.leastHigh);
+  return showsMoved() && page.moved ? page.moved.tops[number] : page.heads[number].tops[side];
 }
 
 /** Returns the row, the column and the value of a head's largest weight or contribution. @param {number} number */
