@@ -17,6 +17,7 @@ from attnviz.text.groups import Groups
 from attnviz.text.head_name import KnownHead
 from attnviz.text.tokens import Tokens
 
+MAX_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, as a share of its largest number
 LONG_MAP_TOKENS = 2048  # tokens per axis of the largest square map that is not long
 Kind = Literal["self", "cross"]
 QuantityName = Literal["weight", "contribution", "implicit"]
@@ -74,7 +75,7 @@ class LayerMaps(ABC):
         scale: factor of q·k; ``None`` if unknown.
         fidelity: the largest difference between weights @ values and the output of the model's own attention;
             ``None`` if unknown. In shares of the largest output for implicit attention whose output is above 1.
-        tolerance: how far the rounding of half precision may take ``fidelity``; 0 in full precision.
+        tolerance: how far rounding may take ``fidelity``: a share of the largest output, by its precision.
         pools_queries: true if each query stands for several tokens, each of which is a key.
         value_norms: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is
             what it adds to a query at weight 1; ``(heads, queries, keys)`` if a gate scales it for each query; ``None``
@@ -96,7 +97,7 @@ class LayerMaps(ABC):
     item: int = 0
     scale: float | None = None
     fidelity: float | None = None
-    tolerance: float = 0.0
+    tolerance: float = MAX_DIFFERENCE
     pools_queries: bool = False
     value_norms: FloatArray | None = None
     value_norms_fidelity: float | None = None

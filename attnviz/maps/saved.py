@@ -26,7 +26,8 @@ KINDS_OF_SETTINGS = {
     "alignment_heads": HEAD_PAIRS,
 }
 UNSAVED = ("maps", "silent_layers", "tells_silence", "advice", "doubts")  # are no entries of the header, or not always
-CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header unchanged
+# Stored in the header unchanged
+CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity", "tolerance")
 
 
 def save(recording: "Recording", path: Path, force: bool = False) -> None:
@@ -56,8 +57,6 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         tensors = maps.to_tensors()
         queries, keys = axis_indices[id(maps.query_tokens)], axis_indices[id(maps.key_tokens)]
         call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
-        if maps.tolerance:
-            call["tolerance"] = maps.tolerance
         if maps.pools_queries:
             call["pools_queries"] = True
         if maps.key_layer is not None:
@@ -84,7 +83,7 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
 
 def _from_tensors(file: "Tensors") -> "Recording":
     """Returns the recording that a header and its arrays describe."""
-    from attnviz.maps.layer_maps import CallFields
+    from attnviz.maps.layer_maps import MAX_DIFFERENCE, CallFields
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import read_tokens
 
@@ -104,6 +103,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
         heads = stored.counts("heads")
         query_tokens, key_tokens = (axes[stored.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
+        tolerance = stored.number("tolerance")
         norm_axes, axis_sizes = stored.value.get("has_moved"), (len(heads), len(query_tokens), len(key_tokens))
         norms_shape = axis_sizes if norm_axes == len(axis_sizes) else axis_sizes[::2]  # each query's, or all queries'
         call = CallFields(
@@ -116,7 +116,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             item=stored.count("item"),
             scale=stored.number("scale"),
             fidelity=stored.number("fidelity"),
-            tolerance=stored.number("tolerance") or 0.0,
+            tolerance=MAX_DIFFERENCE if tolerance is None else tolerance,
             pools_queries=stored.value.get("pools_queries") is True,
             value_norms=stored.array("moved", "float32", norms_shape) if norm_axes else None,
             value_norms_fidelity=stored.number("moved_fidelity"),

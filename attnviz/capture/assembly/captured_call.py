@@ -27,7 +27,7 @@ from attnviz.capture.calls.attention_call import (
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
-from attnviz.maps.layer_maps import LayerMaps, Window, is_long
+from attnviz.maps.layer_maps import MAX_DIFFERENCE, LayerMaps, Window, is_long
 from attnviz.maps.pooled import CallMetrics, PooledMaps, concatenated_metrics, pool_heads
 from attnviz.maps.recurrent import RecurrentMaps
 from attnviz.maps.sink import with_sink
@@ -85,7 +85,7 @@ class CapturedCall:
     fidelity: list[float | None]  # the largest difference from the model's output, for each text of the batch
     map_type: type[LayerMaps]  # the class of its maps
     fields: list[dict[str, Any]]  # the fields of this class for each text of the batch
-    tolerance: float = 0.0  # how far the rounding of half precision may take the fidelity
+    tolerance: float = MAX_DIFFERENCE  # how far rounding may take the fidelity
     marks: KeyMarks | None = None  # the marks of its keys; ``None`` if they are unknown
     note: str = ""  # a remark on its maps; empty for none
     # ``(heads, queries)`` for each text, the scores of a key without a token, which its maps get; ``None`` for none

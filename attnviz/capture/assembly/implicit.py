@@ -39,7 +39,7 @@ def capture_recurrence(
     recurrences = [_recurrence_of(call, item).of_heads(indices) for item in range(texts)]
     paddings = [None if padding is None or padding[item].all() else padding[item] for item in range(texts)]
     rows = _checked_rows(tokens, len(heads) * call.queries.shape[-1])
-    errors, rounding = [], ROUNDINGS * torch.finfo(call.dtype).eps
+    errors, tolerance = [], max(TOLERANCE, ROUNDINGS * torch.finfo(call.dtype).eps)
     for item, recurrence in enumerate(recurrences):
         cells = recurrence.cells(range(len(heads)), rows, slice(0, tokens))
         mixed = cells @ array_of(call.values[item, indices])
@@ -51,7 +51,7 @@ def capture_recurrence(
         largest = float(np.abs(output[:, is_real]).max(initial=0))
         error = float(np.abs(mixed - output)[:, is_real].max(initial=0))
         errors.append(error / max(largest, 1.0))
-        if not error <= max(TOLERANCE, rounding) * largest:
+        if not error <= tolerance * largest:
             return f"its recurrence, as attnviz reads it, differs by {error:.2g} from its output of up to {largest:.2g}"
     return CapturedCall(
         site=site,
@@ -59,7 +59,7 @@ def capture_recurrence(
         shape=(texts, len(heads), tokens, tokens),
         scale=None,
         fidelity=list(errors),
-        tolerance=rounding,
+        tolerance=tolerance,
         map_type=RecurrentMaps,
         fields=[
             {"recurrence": recurrence, "padding": mask} for recurrence, mask in zip(recurrences, paddings, strict=True)

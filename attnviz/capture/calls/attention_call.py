@@ -4,6 +4,7 @@ A call is known either by its factors (the queries, keys and mask of a kernel) o
 of attention written by hand). Both give scores, weights and visible cells in float32.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from attnviz.attention.kernels import EXACT_DTYPES
+from attnviz.maps.layer_maps import MAX_DIFFERENCE
 
 MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...; no score is that low
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
@@ -122,8 +124,9 @@ class AttentionCall(ABC):
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
         """Returns for each text the largest difference between weights @ values and the model's output.
 
-        It is measured on at most 32 queries; those that see no key count as 0. All differences are ``None`` if values
-        or output are unknown. With ``postprocess``, the mixed values of all heads are postprocessed and compared.
+        It is measured on at most 32 queries; those that see no key count as 0. ``None`` stands for an output that is
+        not finite, and for all if values or output are unknown. With ``postprocess``, the mixed values of all heads
+        are postprocessed and compared.
         """
         batch, head_count, queries, _ = self.shape
         if self.values is None or self.output is None:
@@ -134,22 +137,25 @@ class AttentionCall(ABC):
             layer_output = self.postprocess((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
             sees_none = (weights.sum(-1) == 0).all(1)[..., None]  # in any head
             difference = (layer_output - self.output[:, rows]).abs().masked_fill(sees_none, 0)
-            return list(difference.flatten(1).amax(1).tolist())
-        mixed_values, sees_any = self.recomputed_rows(heads)
-        model_output = pick_heads(self.output, heads, head_count)[:, :, rows].to(mixed_values.dtype)
-        difference = torch.where(sees_any, (mixed_values - model_output).abs_(), 0)
-        return list(difference.flatten(1).amax(1).tolist())
+        else:
+            mixed_values, sees_any = self.recomputed_rows(heads)
+            model_output = pick_heads(self.output, heads, head_count)[:, :, rows].to(mixed_values.dtype)
+            difference = torch.where(sees_any, (mixed_values - model_output).abs_(), 0)
+        largest_differences = difference.flatten(1).amax(1).tolist()
+        return [None if math.isnan(largest) else largest for largest in largest_differences]
 
     @property
     def tolerance(self) -> float:
-        """How far the rounding of half precision may take weights @ values from the output; 0 in full precision.
+        """How far rounding may take weights @ values from the output: a share of the largest output.
 
-        It is that of the tensors themselves: under autocast a model with weights in float32 attends in bfloat16.
+        The precision is that of the tensors themselves: under autocast a model with weights in float32 attends in
+        bfloat16. Where values cancel, their own size bounds how closely a sum in float32 can give the output.
         """
-        if self.values is None or self.output is None or are_exact(self.values, self.output):
-            return 0.0
+        if self.values is None or self.output is None:
+            return MAX_DIFFERENCE
         precision = max(torch.finfo(tensor.dtype).eps for tensor in (self.values, self.output))
-        return ROUNDINGS * precision * float(self.output.abs().nan_to_num().max())
+        share = max(MAX_DIFFERENCE, ROUNDINGS * precision)
+        return share * _largest(self.output) + ROUNDINGS * torch.finfo(torch.float32).eps * _largest(self.values)
 
     def recomputed_rows(self, heads: Sequence[int]) -> _RecomputedRows:
         """Returns the mixed values of the queries on which fidelity is measured, and which of these see any key.
@@ -421,6 +427,14 @@ def _rows_hidden_by_numbers(scores: Tensor) -> Tensor:
 def are_exact(*tensors: Tensor) -> bool:
     """True if all tensors are in float32 or finer; under autocast only some of a call's may be."""
     return all(tensor.dtype in EXACT_DTYPES for tensor in tensors)
+
+
+def _largest(tensor: Tensor) -> float:
+    """Returns the largest absolute number that is finite, of a tensor without a copy of it if all are."""
+    if not tensor.numel():
+        return 0.0
+    low, high = (float(bound) for bound in tensor.aminmax())
+    return max(-low, high) if math.isfinite(high - low) else float(tensor.abs().nan_to_num(posinf=0).max())
 
 
 def query_bands(queries: int) -> list[slice]:

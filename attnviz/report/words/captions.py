@@ -10,7 +10,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, layers_phrase, option, with_capital
 from attnviz.base.printable import printable_line
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import MAX_DIFFERENCE, LayerMaps
 from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
@@ -23,7 +23,6 @@ from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, characte
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
-MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's output; a larger one is a warning
 MAX_NAMED_PANELS = 6  # in the title of a part; of more, only the first and the last are named
 MAX_TITLE_CHARACTERS = 200  # each medium cuts a title further to what fits
 MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, before white space is joined
@@ -437,9 +436,7 @@ def accuracy_warnings(recording: Recording) -> tuple[str, ...]:
     Only the largest such difference counts.
     """
     maps_of_difference = {
-        maps.fidelity: maps
-        for maps in recording.maps
-        if maps.fidelity is not None and maps.fidelity > max(MAX_OUTPUT_DIFFERENCE, maps.tolerance)
+        maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None and maps.fidelity > maps.tolerance
     }
     if not maps_of_difference:
         return ()
@@ -457,8 +454,8 @@ def exactness_remarks(recording: Recording) -> tuple[str, ...]:
         return ()
     worst_difference = max(differences)
     within_bound = f"within {worst_difference:.0e}" if worst_difference else "exactly"
-    if worst_difference > MAX_OUTPUT_DIFFERENCE and any(maps.tolerance for maps in recording.maps):
-        within_bound += ", as its half precision rounds"
+    if worst_difference > MAX_DIFFERENCE:
+        within_bound += ", as its precision rounds"
     unchecked_layers = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
     unchecked_clause = f"; not checked in {layers_phrase(unchecked_layers)}" if unchecked_layers else ""
     if recording.maps[0].quantity == "implicit":
