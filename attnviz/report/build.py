@@ -189,7 +189,7 @@ def report_of_heads(
         return draw(ranking, options, answering_heads)
     from attnviz.report.maps.deck import deck_report
 
-    return deck_report(draw, ranking, options, summaries)
+    return deck_report(recording, draw, ranking, options, summaries)
 
 
 def _picture_of_heads(

@@ -49,7 +49,7 @@ MAX_CELL_INCHES = 1.5
 MAX_LABEL_ROUNDS = 3  # to find larger cells whose labels still fit
 MAX_ASPECT_RATIO = 4.0  # cells of a map with few queries and many keys are stretched until it has this ratio
 MAX_SOUND_RATIO = 2.4  # of a map of words over frames, whose rows are few
-MAX_STRETCH = 1.35  # of the cells of a slide, so that maps fill more of it
+MAX_STRETCH = 1.35, 1.8  # of the cells of a slide in height and in width, so that maps fill more of it
 UNEVEN_SIDES = 2.0  # maps are equally large if the longest has this many times the tokens of the shortest
 MAX_FACTOR_OF_OTHER_AXES = 2.3
 STRIP_HEIGHT = 0.4  # of the envelope of a sound above a map
@@ -222,7 +222,7 @@ class _GridPlan:
         """Returns the grid whose cells are largest, with panels that belong together side by side."""
         count, group = len(self.picture.panels), self.picture.across or 1
         candidates = [self.grid_across(across) for across in range(group, count + group, group)]
-        return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
+        return max(candidates, key=lambda grid: grid.cell[0] * min(grid.cell))  # labels need width more than height
 
     def grid_across(self, across: int) -> _Grid:
         """Returns the grid in the first style in which all labels fit; else one with positions or every nth label.
@@ -366,8 +366,8 @@ class _GridPlan:
         if not self.area.is_fixed:
             side = min(side, MAX_CELL_INCHES * self.area.scale / max(ratio, 1.0))
             return _whole_pixels(side * ratio, dpi), _whole_pixels(side, dpi)
-        longest = side * (MAX_STRETCH if ratio == 1.0 else 1.0)
-        return _whole_pixels(min(width, longest * ratio), dpi), _whole_pixels(min(height, longest), dpi)
+        higher, wider = MAX_STRETCH if ratio == 1.0 else (1.0, 1.0)
+        return _whole_pixels(min(width, side * wider * ratio), dpi), _whole_pixels(min(height, side * higher), dpi)
 
 
 def strip_height(panels: tuple[Panel, ...]) -> float:

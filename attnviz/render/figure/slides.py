@@ -23,7 +23,7 @@ from attnviz.render.figure.picture import THEME_COLORS, picture_of
 from attnviz.render.figure.words import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, PillowRuler
 from attnviz.report.picture.look import SLIDES, Look
 from attnviz.report.picture.panels import Heading
-from attnviz.report.picture.report import DrawnReport, Report, Summary
+from attnviz.report.picture.report import Chapter, DrawnReport, Report, Summary
 from attnviz.report.picture.scales import even_end_remarks
 from attnviz.report.words.captions import part_caption, part_title, source_line
 
@@ -63,17 +63,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes a report as slides; the same report gives the same bytes."""
     if not isinstance(report, DrawnReport):
         raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")
-    parts: list[DrawnReport] = [chapter.report for chapter in report.story]
-    if not parts and report.kind == "thumbnails":
-        parts = [report]
-    elif not parts:  # on each slide as many heads as the look asks for, with all their panels
-        count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
-        starts = range(0, len(report.panels), count)
-        parts = [replace(report, panels=report.panels[start : start + count]) for start in starts]
-    if len(parts) > MAX_SLIDES:
+    slides = report.story or (Chapter("", report),)
+    if len(slides) > MAX_SLIDES:
         heads_option, per_slide_option = option("heads", "3.2,4.5"), option("per_slide", 16)
         raise AttnvizError(
-            f"{len(parts)} slides are more than {MAX_SLIDES}; choose heads with {heads_option}, or put several on a "
+            f"{len(slides)} slides are more than {MAX_SLIDES}; choose heads with {heads_option}, or put several on a "
             f"slide with {per_slide_option}"
         )
 
@@ -93,9 +87,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     properties.created = properties.modified = datetime(*ZIP_EPOCH)
     properties.last_modified_by, properties.revision = "attnviz", 1
     _add_title_slide(deck, report)
-    notes = [chapter.text for chapter in report.story] or [""] * len(parts)
-    for part, note in track(list(zip(parts, notes, strict=True)), "drawing slides"):
-        _add_picture_slide(deck, part, note)
+    for chapter in track(slides, "drawing slides"):
+        _add_picture_slide(deck, chapter)
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
     buffer = io.BytesIO()
@@ -154,18 +147,19 @@ def _said_to_an_audience(report: DrawnReport) -> list[str]:
     return [remark for remark in said if remark]
 
 
-def _add_picture_slide(deck: "Presentation", part: DrawnReport, note: str) -> None:
+def _add_picture_slide(deck: "Presentation", chapter: Chapter) -> None:
     from pptx.util import Inches
 
+    part, note = chapter.report, chapter.text
     width, height = _slide_size(part.look)
     inner_width = width - 2 * MARGIN
     # A note is the heading if it fits one line in the smallest size of headings.
-    note_is_heading = bool(note) and RULER.width(note, HEADING_POINTS[-1]) <= inner_width
+    note_is_heading = bool(note) and RULER.width(note, HEADING_POINTS[-1], bold=True) <= inner_width
     heading = note if note_is_heading else _slide_heading(part)
     slide = _add_slide(deck, part, heading, Box(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
-    note_remarks: tuple[str, ...] = ()
-    if note:
-        note_remarks = (f"{_slide_heading(part)}." if note_is_heading else note,)
+    note_remarks: list[str] = []
+    if note and not chapter.names_heads:
+        note_remarks = [f"{_slide_heading(part)}." if note_is_heading else note]
     # The longest remarks are left out until the others fit; the notes have all.
     said = [*_said_to_an_audience(part), *even_end_remarks(part.panels)]
     model = source_line(part, with_text=False)
@@ -206,7 +200,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, note: str) -> No
     if foot_text:
         foot_box = Box(MARGIN, height - foot_height, inner_width, foot_height)
         _add_text(slide, part, [foot_text], foot_box, REMARK_POINTS)
-    _add_notes(slide, [*([note] if note else []), caption, part.caption, *said])
+    _add_notes(slide, [*([note] if note and not chapter.names_heads else []), caption, part.caption, *said])
 
 
 def _slide_heading(part: DrawnReport) -> str:
@@ -271,8 +265,7 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Box
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
     title: Any = slide.shapes.title
-    _write_lines(title, report, [heading], box, HEADING_POINTS, "ink")
-    title.text_frame.paragraphs[0].font.bold = True
+    _write_lines(title, report, [heading], box, HEADING_POINTS, is_heading=True)
     return slide
 
 
@@ -280,10 +273,12 @@ def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: Box, s
     from pptx.util import Emu
 
     zero = Emu(0)
-    _write_lines(slide.shapes.add_textbox(zero, zero, zero, zero), report, lines, box, sizes, "faint")
+    _write_lines(slide.shapes.add_textbox(zero, zero, zero, zero), report, lines, box, sizes)
 
 
-def _write_lines(shape: Any, report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...], ink: str) -> None:
+def _write_lines(
+    shape: Any, report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...], *, is_heading: bool = False
+) -> None:
     """Writes lines into a shape, in the largest font size at which they fit, and moves the shape to a box."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
@@ -292,15 +287,18 @@ def _write_lines(shape: Any, report: DrawnReport, lines: list[str], box: Box, si
     frame = shape.text_frame
     frame.word_wrap, frame.vertical_anchor = True, MSO_ANCHOR.TOP
     frame.margin_left = frame.margin_right = frame.margin_top = frame.margin_bottom = 0
-    paragraphs, points, _ = _fitted_text("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
+    text = "\n".join(map(printable_line, lines))
+    paragraphs, points, _ = _fitted_text(text, box.width, box.height, sizes, bold=is_heading)
     frame.text = "\n".join(paragraphs)
     for paragraph in frame.paragraphs:
         paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(points / 4)
-        paragraph.font.size = Pt(points)
-        paragraph.font.color.rgb = _color(report, ink)
+        paragraph.font.size, paragraph.font.bold = Pt(points), is_heading or None
+        paragraph.font.color.rgb = _color(report, "ink" if is_heading else "faint")
 
 
-def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> tuple[list[str], int, float]:
+def _fitted_text(
+    text: str, width: float, height: float, sizes: tuple[int, ...], *, bold: bool = False
+) -> tuple[list[str], int, float]:
     """Returns the lines of a text, the largest font size at which it fits, and its approximate height in inches.
 
     If no size fits, the text is cut with an ellipsis in the smallest.
@@ -308,11 +306,11 @@ def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...])
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
         line_height = points * LINE_HEIGHT / POINTS_PER_INCH
-        lines = [line for paragraph in paragraphs for line in RULER.wrap(paragraph, points, width)]
+        lines = [line for paragraph in paragraphs for line in RULER.wrap(paragraph, points, width, bold)]
         if len(lines) * line_height <= height:
             return paragraphs, points, len(lines) * line_height
     lines = lines[: max(int(height / line_height), 1)]
-    lines[-1] = RULER.cut(f"{lines[-1]} {ELLIPSIS}", points, width)
+    lines[-1] = RULER.cut(f"{lines[-1]} {ELLIPSIS}", points, width, bold)
     return lines, points, len(lines) * line_height
 
 

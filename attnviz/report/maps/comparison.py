@@ -17,6 +17,7 @@ from attnviz.metrics.change import change_frame, compare
 from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.heads.head_numbers import with_page_numbers
+from attnviz.report.maps.deck import max_slides, on_one_slide, with_slides
 from attnviz.report.maps.exact_numbers import with_scales_of_figure
 from attnviz.report.maps.head_panels import head_panels, map_remarks
 from attnviz.report.maps.heatmaps import (
@@ -28,10 +29,11 @@ from attnviz.report.maps.heatmaps import (
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions, refuse_for_implicit
 from attnviz.report.picture.panels import CHANGE, PERCENT, Heading, Panel, quantity_of
-from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, Summary, origin
+from attnviz.report.picture.report import Chapter, DrawnReport, ExactNumbers, HeadCells, Summary, origin
 from attnviz.report.picture.scales import LIFTED, ONE_KEY, share_scales
 from attnviz.report.picture.structure import MAX_CLEAREST, Phrase
 from attnviz.report.words.captions import (
+    exactness_remarks,
     group_title,
     maps_suffix,
     masked_remark,
@@ -122,6 +124,8 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     comparison = full_comparison.take(shown_rows)
     if not options.medium.draws_maps:
         return _exact_numbers(comparison, full_comparison.take(sorted(shown_rows)))
+    if options.medium.has_slides:
+        return _deck(comparison)
     if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
         return _thumbnails(comparison)
     if options.medium.fits is None or options.all or options.chooses_heads:
@@ -130,6 +134,31 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         if options.medium.fits(report):
             break
     return report
+
+
+def _deck(comparison: _Comparison) -> DrawnReport:
+    """Returns the report of slides: A, B and B − A of each head, or B − A of all heads and then those that change most.
+
+    What the measures in the table mean stands on the title slide alone.
+    """
+    options, heads = comparison.options, [a for a, _ in comparison.pairs]
+    by_change = np.argsort(-comparison.variations, kind="stable").tolist()
+    ranked = comparison if options.sort is not None else comparison.take(by_change)
+    shown, overviews = comparison, []
+    if max_slides(options, len(heads)) < len(heads):
+        shown = ranked.take(range(max_slides(options, len(heads))))
+        overview = _thumbnails(replace(comparison, options=on_one_slide(options)))
+        overviews = [Chapter(f"Where {len(heads)} heads look more (red) and less (blue)", overview, names_heads=True)]
+    is_weight = all(head.maps.quantity == "weight" for head in heads)
+    sentences = [
+        f"In head {a.name}, {variation:.0%} of a query’s weight moves to other keys" if is_weight else ""
+        for (a, _), variation in zip(shown.pairs, shown.variations, strict=True)
+    ]
+    report = replace(_heatmaps(shown), caption=_caption(comparison), summary=_summary(ranked))
+    remarks = report.remarks
+    report = replace(report, remarks=tuple(remark for remark in remarks if remark != MEASURES))
+    deck = with_slides(report, overviews, sentences, [a for a, _ in shown.pairs], heads)
+    return replace(deck, remarks=remarks)
 
 
 def _with_fewer_details(comparison: _Comparison) -> Iterator[DrawnReport]:
@@ -164,6 +193,7 @@ def _heatmaps(comparison: _Comparison) -> DrawnReport:
         summary=_summary(comparison),
         look=options.look,
         about=comparison.about,
+        checks=(*exactness_remarks(comparison.a), *exactness_remarks(comparison.b)),
     )
 
 
@@ -198,6 +228,7 @@ def _thumbnails(comparison: _Comparison) -> DrawnReport:
         summary=_summary(comparison),
         look=options.look,
         about=comparison.about,
+        checks=(*exactness_remarks(comparison.a), *exactness_remarks(comparison.b)),
     )
 
 

@@ -1,21 +1,49 @@
-"""Chooses the slides of a deck: all heads on one, then a slide for each of the clearest, or for each one asked for."""
+"""Chooses the slides of a deck: all heads on one, then a slide for each of the clearest, or for each one asked for.
 
-from collections.abc import Callable
+A slide of a single head has a sentence for its title, which says what the picture shows and no more.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.recording import ChosenHead, Recording
+from attnviz.media.image import Image
 from attnviz.report.maps.fitting import HeadSummaries, answering_first
-from attnviz.report.maps.heatmaps import Ranking
-from attnviz.report.maps.rows import MAX_HEADS
+from attnviz.report.maps.heatmaps import Ranking, shows_images
+from attnviz.report.maps.rows import MAX_HEADS, MEAN_OF_ALL
+from attnviz.report.maps.text_rows import token_report
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import Chapter, DrawnReport
-from attnviz.report.picture.structure import RowOfHeads
+from attnviz.report.picture.structure import RowOfHeads, quoted
+from attnviz.report.words.captions import count_of_heads, numbered_token
 from attnviz.text.places import find_place
+
+if TYPE_CHECKING:
+    from attnviz.metrics.patterns import Pattern
 
 MAX_NOTED_PICTURES = 4  # on one slide; the titles of more have space for the names of heads alone
 MAX_UNASKED_SLIDES = 6  # of single heads, where the user asked for none
+# What a title says of a pattern's share of the weight. The shares of patterns of repeats are of repeated tokens alone.
+OF_PATTERNS = {
+    "previous token": "on the previous token",
+    "next token": "on the next token",
+    "own token": "on the token itself",
+    "other sentence": "on the other sentence",
+    "own sentence": "within the sentence",
+    "local": "on tokens nearby",
+    "sink": "on one token",
+}
+OF_REPEATS = {
+    "induction": "what followed them before",
+    "duplicate token": "their earlier copies",
+}
 
 Draw = Callable[[Ranking, ReportOptions], DrawnReport]
 
@@ -34,40 +62,109 @@ def with_brief_titles(report: DrawnReport) -> DrawnReport:
     return replace(report, panels=panels)
 
 
-def deck_report(draw: Draw, ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None) -> DrawnReport:
+def max_slides(options: ReportOptions, head_count: int) -> int:
+    """Returns how many heads have slides of their own: those that the user chose, else a few if not all."""
+    is_whole = options.chooses_heads or options.top is not None or options.all
+    return head_count if is_whole else min(MAX_UNASKED_SLIDES * options.look.per_slide, head_count)
+
+
+def has_overview(options: ReportOptions, head_count: int) -> bool:
+    """True if a slide of all heads comes first: the user chose none, and one slide does not show them anyway."""
+    return not (options.chooses_heads or options.top is not None) and head_count > options.look.per_slide
+
+
+def with_slides(
+    report: DrawnReport,
+    overviews: Sequence[Chapter],
+    sentences: Iterable[str],
+    shown: Sequence[ChosenHead],
+    heads: Sequence[ChosenHead],
+) -> DrawnReport:
+    """Returns a report of heads whose story are its slides: those of all heads, then as many on each as the look asks.
+
+    ``sentences`` are the titles of slides of one head each, of those that are shown of all heads.
+    """
+    look = report.look
+    panels_of_heads = [tuple(panels) for _, panels in groupby(report.panels, lambda panel: panel.heading.head)]
+    titles = list(sentences) if look.per_slide == 1 else []
+    slides = list(overviews)
+    for start in range(0, len(panels_of_heads), look.per_slide):
+        part = replace(report, panels=sum(panels_of_heads[start : start + look.per_slide], ()), summary=None)
+        slides.append(Chapter(titles[start] if titles else "", part, names_heads=True))
+    report = replace(report, story=tuple(slides))
+    if len(shown) == len(heads):
+        return report
+    noun = "heads" if count_of_heads(heads) == len(heads) else "maps"  # of several texts
+    examples = ",".join(head.name for head in shown[:2])
+    advice = f"{option('all', True)} gives every head a slide, {option('heads', examples)} those that you name."
+    caption = f"{report.caption} {len(shown)} of the {len(heads)} {noun} have slides of their own."
+    return replace(report, caption=caption, advice=look.format_options(advice))
+
+
+def deck_report(
+    recording: Recording, draw: Draw, ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None
+) -> DrawnReport:
     """Returns the report of a deck, whose story are its slides; ``draw`` returns the report of some heads.
 
     Heads that the user chose have a slide each, as all have with ``all``. Else all heads come first on one slide, then
     the clearest on slides of their own: of a query those that it tells apart, of a picture those of the last layers.
     """
-    look, heads_a_slide = options.look, options.look.per_slide
+    look = options.look
     if look.overlaid:  # one picture of all of them
         return draw(ranking, options)
-    max_heads, shown = MAX_UNASKED_SLIDES * heads_a_slide, ranking
-    are_chosen = options.chooses_heads or options.top is not None
-    overview = None
-    if not are_chosen and len(ranking) > heads_a_slide:
-        # Lines and numbers of many heads are legible on no slide.
-        draws_lines = look.drawn_style == "arcs" and len(ranking) > MAX_HEADS
-        all_look = replace(look, style=None, limits="shared") if draws_lines else look
-        overview = with_brief_titles(draw(ranking, on_one_slide(replace(options, look=all_look, table=None))))
-        if len(ranking) > max_heads and not options.all:
-            shown = _clearest_first(ranking, options, summaries)[:max_heads]
-
+    overviews, shown = [], ranking
+    if has_overview(options, len(ranking)):
+        overviews = _overviews(recording, draw, ranking, options)
+        count = max_slides(options, len(ranking))
+        shown = _clearest_first(ranking, options, summaries)[:count] if count < len(ranking) else ranking
     report = draw(shown, options)
-    panels_of_heads = [tuple(panels) for _, panels in groupby(report.panels, lambda panel: panel.heading.head)]
-    parts = [] if overview is None else [overview]
-    for start in range(0, len(panels_of_heads), heads_a_slide):
-        parts.append(replace(report, panels=sum(panels_of_heads[start : start + heads_a_slide], ())))
-    report = replace(report, story=tuple(Chapter("", part) for part in parts))
-    if overview is not None:
-        report = replace(report, caption=overview.caption, answer=overview.answer)
-    if len(shown) == len(ranking):
-        return report
-    example = ",".join(head.name for head, _ in shown[:2])
-    advice = f"{option('all', True)} gives every head a slide, {option('heads', example)} those that you name."
-    caption = f"{report.caption} {len(shown)} of the {len(ranking)} heads have slides of their own."
-    return replace(report, caption=caption, advice=look.format_options(advice))
+    if overviews:
+        first = overviews[0].report
+        report = replace(report, caption=first.caption, answer=first.answer)
+    heads = [head for head, _ in ranking]
+    patterns = {}
+    if summaries is not None:
+        patterns = {head.key: row.patterns for head, row in zip(summaries.heads, summaries.frame.rows, strict=True)}
+    panels = [list(group) for _, group in groupby(report.panels, lambda panel: panel.heading.head)]
+    sentences = [
+        _row_sentence(of_head) if report.kind == "text" else _pattern_sentence(head, patterns.get(head.key, ()))
+        for (head, _), of_head in zip(shown, panels, strict=True)
+    ]
+    return with_slides(report, overviews, sentences, [head for head, _ in shown], heads)
+
+
+def _overviews(recording: Recording, draw: Draw, ranking: Ranking, options: ReportOptions) -> list[Chapter]:
+    """Returns the slide of all heads; of what a word looks at in many of them a row for each, a slide for each text."""
+    look, heads = options.look, [head for head, _ in ranking]
+    is_over_image = any(isinstance(medium, Image) for medium in heads[0].maps.key_tokens.media)
+    if look.drawn_style == "text" and not is_over_image and len(heads) > MAX_HEADS:
+        slides = []
+        for _, group in groupby(heads, key=lambda head: head.maps.item):
+            of_text = list(group)
+            query, row = _row_of(of_text, options)
+            report = token_report(recording, of_text, on_one_slide(options), query)
+            label = numbered_token(of_text[0].maps.query_tokens, query)
+            answer = "" if row is None else row.text()
+            report = replace(report, answer=answer, remarks=(*filter(None, [answer]), *report.remarks))
+            slides.append(Chapter(f"What {label} looks at in each of {len(of_text)} heads", report, names_heads=True))
+        return slides
+    # Lines and numbers of many heads are legible on no slide.
+    draws_lines = look.drawn_style == "arcs" and len(ranking) > MAX_HEADS
+    all_look = replace(look, style=None, limits="shared") if draws_lines else look
+    report = with_brief_titles(draw(ranking, on_one_slide(replace(options, look=all_look, table=None))))
+    labels = {panel.rows.labels for panel in report.panels} if report.kind == "text" else set()
+    subject = quoted(labels.pop()[0]) if len(labels) == 1 else "each token"
+    is_named = report.panels[0].rows.name == "queries" and count_of_heads(heads) == len(heads)
+    return [Chapter(f"What {subject} looks at in {len(heads)} heads" if is_named else "", report, names_heads=True)]
+
+
+def _row_of(heads: Sequence[ChosenHead], options: ReportOptions) -> tuple[int, RowOfHeads | None]:
+    """Returns the query that the user names, else the last one, and its row in all heads."""
+    tokens, name = heads[0].maps.query_tokens, options.look.query
+    query = tokens.unpadded.stop - 1
+    with suppress(AttnvizError):  # of a key at which patches look, which is no query
+        query = query if name is None else find_place(tokens, name)[0]
+    return query, RowOfHeads.of(heads, query, sets_apart=not options.chooses_keys)
 
 
 def _clearest_first(ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None) -> Ranking:
@@ -77,14 +174,51 @@ def _clearest_first(ranking: Ranking, options: ReportOptions, summaries: HeadSum
     heads, keys = [head for head, _ in ranking], []
     if heads[0].maps.key_tokens.image_indices and not heads[0].maps.key_tokens.text:
         keys = [head.key for head in sorted(heads, key=lambda head: -head.maps.layer)]
-    elif options.look.drawn_style == "text":
-        tokens = heads[0].maps.query_tokens
-        query = tokens.unpadded.stop - 1
-        with suppress(AttnvizError):  # of a key at which patches look, which is no query
-            query = query if options.look.query is None else find_place(tokens, options.look.query)[0]
-        row = RowOfHeads.of(heads, query, sets_apart=not options.chooses_keys)
+    elif options.look.drawn_style == "text" or shows_images(heads, options):
+        _, row = _row_of(heads, options)
         keys = [] if row is None else [heads[index].key for index in row.telling_heads]
     elif summaries is not None:
         keys = [head.key for head in summaries.clearest]
     values = {head.key: value for head, value in ranking}
     return [(head, values[head.key]) for head in answering_first(heads, keys)]
+
+
+def _row_sentence(panels: Sequence[Panel]) -> str:
+    """Returns what one query looks at in a head; "" for a text in excerpts, for several pictures and for no weights."""
+    [panel, *others] = panels
+    if others or panel.pooled or not panel.quantity.is_weight or panel.rows.name != "queries":
+        return ""
+    label, head = panel.rows.labels[0], panel.heading.head
+    if isinstance(panel.columns.canvas, Image):
+        query = label if label == MEAN_OF_ALL else quoted(label)
+        return f"What {query} looks at in {head}{': ' * bool(panel.heading.note)}{panel.heading.note}"
+    weights = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
+    key = int(weights.argmax())
+    labels = panel.columns.labels
+    place = f" ({panel.columns.edges[key]})" if labels.count(labels[key]) > 1 else ""
+    return f"In {head}, {quoted(label)} looks most at {quoted(labels[key])}{place}: {panel.quantity.text(weights[key])}"
+
+
+def _pattern_sentence(head: ChosenHead, patterns: Sequence["Pattern"]) -> str:
+    """Returns what a head does with its weight, as far as its patterns are clear; "" if they are not known."""
+    from attnviz.metrics.patterns import UNIFORM, quoted_word
+
+    if not patterns:
+        return ""
+    first = patterns[0]
+    if first.name == UNIFORM.name:
+        return f"Head {head.name} looks nearly evenly at all that it sees"
+    if first.name in OF_REPEATS:
+        return f"Head {head.name} looks from repeated tokens to {OF_REPEATS[first.name]}: {first.value:.0%}"
+    # Largest first, so that no title begins with what is beside a sink.
+    shares = sorted(
+        (pattern for pattern in patterns if pattern.name in OF_PATTERNS), key=lambda each: -(each.value or 0)
+    )
+    places = [
+        f"{pattern.value:.0%}{' of its weight' if not number else ''} "
+        f"{f'on {quoted_word(pattern.token)}' if pattern.token else OF_PATTERNS[pattern.name]}"
+        for number, pattern in enumerate(shares)
+    ]
+    return (
+        f"Head {head.name} puts {' and '.join(places)}" if places else f"What each token looks at in head {head.name}"
+    )

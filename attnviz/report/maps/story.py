@@ -5,24 +5,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
-import numpy as np
-
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.report.maps.combined import combined_report
-from attnviz.report.maps.head_panels import drawn, head_panels
 from attnviz.report.maps.heatmaps import filtered_heads_of, shows_images
+from attnviz.report.maps.text_rows import token_report
 from attnviz.report.picture.look import COLOR_SCALES
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.panels import PERCENT, Axis, Heading
 from attnviz.report.picture.report import Chapter, DrawnReport, Report
-from attnviz.report.picture.scales import share_scales
 from attnviz.report.words.captions import count_phrase, model_name, numbered_token
 from attnviz.report.words.notes import notes_of
 from attnviz.text.places import find_place
 from attnviz.text.selection import Selection
 
-MAX_TOKEN_ROWS = 12  # rows of a picture of one token in all heads; more could not all be labelled
 REDUCTIONS = {"mean": "mean", "max": "max", "rollout": "rollout"}  # ways to combine heads, by their names in addresses
 STYLES = {"arcs": "arcs", "text": "text"}
 ROW_VIEWS = ("text", "lens")  # views in an address that show one token's weights, the first if it names none
@@ -79,7 +74,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
         return _require_drawn(draw(head_options))
     if not names:
         names_token = bool(address.keys() & {"query", "key"})
-        return _token_report(address, recording, head_options) if names_token else _require_drawn(draw(head_options))
+        return _token_picture(address, recording, head_options) if names_token else _require_drawn(draw(head_options))
 
     style = STYLES.get(address.get("view", ""))
     if style == "arcs" or (style == "text" and "query" in address):
@@ -118,60 +113,11 @@ def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int 
     return query, key
 
 
-def _token_report(address: Address, recording: Recording, options: ReportOptions) -> DrawnReport:
-    """Returns the report of one token's weights, with a row for each head that shows the token."""
+def _token_picture(address: Address, recording: Recording, options: ReportOptions) -> DrawnReport:
+    """Returns the picture of one token's weights in all heads, in its row, or in its column if the address says so."""
     heads = filtered_heads_of(recording, options)
     query, key = _outlined_pair(address, heads[0])
     is_query = query is not None and (key is None or address.get("direction") != "from")
-    token, second_token = (query, key) if is_query else (key, query)
+    token, other_token = (query, key) if is_query else (key, query)
     assert token is not None
-    # A query's row has a cell for each key, a key's column one for each query.
-    rows_of_all_tokens = []
-    token_span = slice(token, token + 1)
-    for head in heads:
-        selected_tokens = head.queries if is_query else head.keys
-        if not selected_tokens.start <= token < selected_tokens.stop:
-            continue
-        restricted_head = replace(head, queries=token_span) if is_query else replace(head, keys=token_span)
-        [panel] = head_panels(restricted_head, [PERCENT], options, Heading(head.name))
-        if not is_query:
-            values, visible, columns = panel.values.T, panel.visible.T, replace(panel.rows, across=True)
-            panel = replace(panel, values=values, visible=visible, columns=columns, visible_key_counts=None)
-        rows_of_all_tokens.append(panel)
-    rows = [row for row in rows_of_all_tokens if row.columns.labels == rows_of_all_tokens[0].columns.labels]
-    label = (heads[0].maps.query_tokens if is_query else heads[0].maps.key_tokens).labels[token]
-    if not rows:
-        axis = "queries" if is_query else "keys"
-        raise AttnvizError(f"“{label}” is not among the {axis} shown; leave {option(axis)} out")
-    shown_rows = rows
-    if len(rows) > MAX_TOKEN_ROWS:  # those with the largest weight on the second token, or else on any
-        weights = []
-        for row in rows:
-            cell = None if second_token is None else row.columns.cell_of(second_token)
-            values = np.where(row.visible, row.values, 0)[0]
-            weights.append(float(values.max() if cell is None else values[cell]))
-        largest = np.argsort(-np.array(weights), kind="stable")[:MAX_TOKEN_ROWS]
-        shown_rows = [rows[index] for index in largest.tolist()]
-    subject = f"What “{label}” attends to" if is_query else f"What attends to “{label}”"
-    heads_text = (
-        f"the {len(shown_rows)} of {len(rows)} heads with the largest weights"
-        if len(shown_rows) < len(rows)
-        else "all heads"
-        if len(rows) == len(heads)
-        else f"{len(rows)} of {len(heads)} heads"
-    )
-    other_count = len(rows_of_all_tokens) - len(rows)
-    heads_left_out = "1 head" if other_count == 1 else f"{other_count} heads"
-    other_remarks = (f"Without {heads_left_out} over other tokens.",) if other_count else ()
-
-    stacked_panel = replace(
-        shown_rows[0],
-        heading=Heading(f"{subject} in {heads_text}"),
-        values=np.concatenate([row.values for row in shown_rows]),
-        visible=np.concatenate([row.visible for row in shown_rows]),
-        rows=Axis("heads", tuple(row.heading.name for row in shown_rows), tuple(range(len(shown_rows) + 1))),
-        visible_key_counts=None,
-    )
-    panel = replace(stacked_panel, marked=(None, second_token))
-    panels = share_scales([panel], options.look)
-    return drawn("maps", recording, options.look, panels, f"{subject}, one row per head.", other_remarks)
+    return token_report(recording, heads, options, token, other_token, is_query=is_query)

@@ -1,5 +1,6 @@
 """Turns a recording into a report of what one query looks at in a text: in chosen heads, or in all of them at once."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,10 @@ from attnviz.media.sound import Sound
 from attnviz.report.maps.head_panels import drawn, head_panels, with_fewer_remarks
 from attnviz.report.maps.rows import MAX_HEADS, refuse_undrawable, with_linear_colors
 from attnviz.report.picture.options import ReportOptions, limit_cells
-from attnviz.report.picture.panels import PERCENT, Heading, Panel, quantity_of
+from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, quantity_of
 from attnviz.report.picture.report import DrawnReport
 from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_scales
-from attnviz.report.picture.structure import RowOfHeads
+from attnviz.report.picture.structure import RowOfHeads, left_out_keys
 from attnviz.report.words.captions import (
     Notes,
     count_phrase,
@@ -36,6 +37,7 @@ MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, 
 MAX_TELLING_HEADS = 4  # beside the mean of many heads
 MAX_EXCERPTS = 3  # of a long text, around the strongest keys of the mean
 MEAN_WEIGHT = "mean weight"
+MAX_ROWS, MAX_COLUMNS = 24, 4  # of heads with a row each, below each other until the page is full, and side by side
 
 
 def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> DrawnReport:
@@ -136,6 +138,74 @@ def row_report(
             if fits(candidate):
                 return candidate
     return candidate
+
+
+def token_report(
+    recording: Recording,
+    heads: list[ChosenHead],
+    options: ReportOptions,
+    token: int,
+    other_token: int | None = None,
+    *,
+    is_query: bool = True,
+) -> DrawnReport:
+    """Returns the report of one token's weights in all heads, with a row for each head that shows the token.
+
+    A query's row has a cell for each key, a key's row one for each query; ``other_token`` is outlined among these.
+    """
+    left_out = left_out_keys(heads) if is_query and other_token is None and not options.chooses_keys else None
+    across = min(math.ceil(len(heads) / MAX_ROWS), MAX_COLUMNS)
+    row_options = limit_cells(options, max(options.medium.max_cells // across, 1))
+    rows_of_all_tokens = []
+    for head in heads:
+        selected_tokens = head.queries if is_query else head.keys
+        if not selected_tokens.start <= token < selected_tokens.stop:
+            continue
+        span = slice(token, token + 1)
+        restricted_head = replace(head, queries=span) if is_query else replace(head, keys=span)
+        [panel] = head_panels(restricted_head, [PERCENT], row_options, Heading(head.name), left_out=left_out)
+        if not is_query:
+            values, visible, columns = panel.values.T, panel.visible.T, replace(panel.rows, across=True)
+            panel = replace(panel, values=values, visible=visible, columns=columns)
+        rows_of_all_tokens.append(replace(panel, visible_key_counts=None))
+    rows = [row for row in rows_of_all_tokens if row.columns.labels == rows_of_all_tokens[0].columns.labels]
+    label = (heads[0].maps.query_tokens if is_query else heads[0].maps.key_tokens).labels[token]
+    if not rows:
+        axis = "queries" if is_query else "keys"
+        raise AttnvizError(f"“{label}” is not among the {axis} shown; leave {option(axis)} out")
+    subject = f"What “{label}” attends to" if is_query else f"What attends to “{label}”"
+    in_heads = "all heads" if len(rows) == len(heads) else f"{len(rows)} of {len(heads)} heads"
+    other_count = len(rows_of_all_tokens) - len(rows)
+    heads_left_out = "1 head" if other_count == 1 else f"{other_count} heads"
+
+    # Whole layers stand below each other, in a few columns.
+    heads_of_layer = sum(head.maps.layer == heads[0].maps.layer for head in heads)
+    size = math.ceil(len(rows) / across / heads_of_layer) * heads_of_layer
+    panels = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        names = tuple(row.heading.name for row in part)
+        title = f"heads {names[0]} to {names[-1]}" if size < len(rows) else f"{subject} in {in_heads}"
+        stacked_panel = replace(
+            part[0],
+            heading=Heading(title),
+            values=np.concatenate([row.values for row in part]),
+            visible=np.concatenate([row.visible for row in part]),
+            rows=Axis("heads", names, tuple(range(len(part) + 1))),
+            marked=(None, other_token),
+        )
+        panels.append(stacked_panel)
+    return drawn(
+        "maps",
+        recording,
+        options.look,
+        share_scales(panels, options.look),
+        f"{subject} in {in_heads} of {model_name(recording)}, one row per head.",
+        (
+            *((left_out.sentence,) if left_out is not None else ()),
+            *((f"Without {heads_left_out} over other tokens.",) if other_count else ()),
+        ),
+    )
 
 
 def _mean_panels(row: RowOfHeads, count: int | None, options: ReportOptions, title: str) -> list[Panel]:

@@ -138,10 +138,11 @@ class _Described:
 
 @dataclass(frozen=True, eq=False)
 class Chapter:
-    """A note of a story, with the picture of the place that it is pinned to."""
+    """A part of a story: a note with the picture of the place that it is pinned to, or a slide with its title."""
 
     text: str
     report: "DrawnReport"
+    names_heads: bool = False  # True if the text says which heads the picture shows
 
 
 class RouteLine(NamedTuple):

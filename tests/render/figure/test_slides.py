@@ -34,7 +34,7 @@ from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import DrawnReport
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
-from tests.conftest import QUERIES, random_maps
+from tests.conftest import QUERIES, dense, random_maps
 from tests.patience import PATIENCE
 from tests.report.examples import report_of
 from tests.report.image_examples import image_recording, tokens_of_image
@@ -76,6 +76,12 @@ def notes_of(slide: Any) -> str:
     return str(slide.notes_slide.notes_text_frame.text)
 
 
+def heads_named(slides: list[Any]) -> list[str]:
+    """The head that each title names."""
+    titles = (slide.shapes.title.text for slide in slides)
+    return [found[1] for found in (re.search(r"[Hh]ead (\d+\.\d+)", title) for title in titles) if found]
+
+
 def texts(slide: Any) -> str:
     return "\n".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame)
 
@@ -85,7 +91,10 @@ def test_deck_has_a_title_slide_and_one_for_each_chosen_head(recording: Recordin
     assert title.shapes.title.text == "My talk"
     assert "Model: a test" in texts(title)
     assert "2 heads of layers 0-1" in texts(title)
-    assert [slide.shapes.title.text for slide in heads] == ["Head 1.2", "Head 0.1"]
+    assert [slide.shapes.title.text for slide in heads] == [
+        "What each token looks at in head 1.2",
+        "What each token looks at in head 0.1",
+    ]
     assert [len(pictures(slide)) for slide in heads] == [1, 1]
 
 
@@ -111,14 +120,14 @@ def recording_of(layers: int, heads: int, is_picture: bool) -> Recording:
     ("layers", "heads", "options", "all_heads", "single"),
     [
         (1, 1, {}, "", ["0.0"]),
-        (1, 4, {}, "Heads 0.0, 0.1, 0.2, 0.3", ["0.0", "0.1", "0.2", "0.3"]),
-        (3, 4, {}, "12 heads, 0.0 to 2.3", 6),
-        (6, 6, {}, "36 heads, 0.0 to 5.5", 6),
-        (6, 6, {"query": "@1", "style": "text"}, "", 6),
-        (12, 6, {}, "72 heads, 0.0 to 11.5", 6),
+        (1, 4, {}, "looks at in 4 heads", ["0.0", "0.1", "0.2", "0.3"]),
+        (3, 4, {}, "looks at in 12 heads", 6),
+        (6, 6, {}, "looks at in 36 heads", 6),
+        (6, 6, {"query": "@1", "style": "text"}, "looks at in", 6),
+        (12, 6, {}, "looks at in 72 heads", 6),
         (12, 6, {"heads": "0.1,3.2,0.0"}, "", ["0.1", "3.2", "0.0"]),
         (12, 6, {"sort": "entropy", "top": 7}, "", 7),
-        (2, 9, {"all": True}, "18 heads, 0.0 to 1.8", 18),
+        (2, 9, {"all": True}, "looks at in 18 heads", 18),
     ],
     ids=["1", "4", "12", "36", "36 of a query", "72", "chosen", "top", "all"],
 )
@@ -127,15 +136,16 @@ def test_a_deck_has_one_slide_of_all_heads_and_at_most_six_of_one_head_unless_mo
 ) -> None:
     title, *shown = slides(deck(recording_of(layers, heads, is_picture), **options))
     count = layers * heads
-    if all_heads or "query" in options:
+    if all_heads:
         overview, *shown = shown
         assert all_heads in overview.shapes.title.text
-    names = [slide.shapes.title.text.removeprefix("Head ").split()[0].rstrip(":") for slide in shown]
+    names = heads_named(shown)
+    assert len(names) == len(shown)
     assert (names if isinstance(single, list) else len(names)) == single
     assert len(set(names)) == len(names)
     if is_picture and count > 18 and not options:
         assert names == [f"{layers - 1}.{head}" for head in range(6)]
-    is_cut = (all_heads != "" and len(names) < count) or "query" in options
+    is_cut = all_heads != "" and len(names) < count
     assert (f"6 of the {count} heads have slides of their own" in texts(title)) == is_cut
     assert (f"all=True gives every head a slide, heads='{names[0]}" in notes_of(title)) == is_cut
 
@@ -153,7 +163,7 @@ def test_the_first_heads_of_a_deck_are_those_that_a_terminal_draws() -> None:
     drawn = [panel.heading.name for panel in terminal.panels]
     assert drawn[0] == "2.1"
     _, _, *single = slides(deck(of_text))
-    assert [slide.shapes.title.text.split()[1] for slide in single][: len(drawn)] == drawn
+    assert heads_named(single)[: len(drawn)] == drawn
 
 
 def test_accuracy_is_said_in_notes_and_the_query_and_the_line_on_every_slide_over_an_image() -> None:
@@ -251,13 +261,13 @@ def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
     [
         (
             {"per_slide": 4},
-            ["Heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2", "Heads 0.0, 0.1, 0.2, 1.0", "Heads 1.1, 1.2"],
+            ["What each token looks at in 6 heads", "Heads 0.0, 0.1, 0.2, 1.0", "Heads 1.1, 1.2"],
             "Heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2",
         ),
         ({"heads": "1.2,0.1", "style": "text", "per_slide": 2}, ["Heads 1.2, 0.1"], "Heads 1.2, 0.1"),
         (
             {"heads": "1.2,0.1", "style": "arcs"},
-            ["Head 1.2", "Head 0.1"],
+            ["What each token looks at in head 1.2", "What each token looks at in head 0.1"],
             "Head 1.2: 5 queries (left) over 7 keys (right)",
         ),
         ({"heads": "1.2", "style": "text"}, None, "Head 1.2: “q4” (4) attends to; the largest"),
@@ -280,15 +290,34 @@ def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
         selection=Selection.parse(heads="0,1", layers="0"), medium=medium_of(".pptx", Look()), look=Look(dpi=40)
     )
     report = comparison_report(recording, causal_recording, "--causal", options)
-    [_, *heads, last] = slides(draw(report, ".pptx"))
-    assert [slide.shapes.title.text for slide in heads] == [
-        f"Head 0.{head}: without --causal, with --causal, with − without" for head in (0, 1)
-    ]
+    title, *heads, last = slides(draw(report, ".pptx"))
+    assert heads_named(heads) == ["0.0", "0.1"]
+    alternative = pictures(heads[0])[0]._element.nvPicPr.cNvPr.get("descr")
+    assert alternative.startswith("Head 0.0: without --causal, with --causal, with − without: 5 queries")
+    assert [("Total variation" in texts(slide)) for slide in (title, *heads)] == [True, False, False]
     [table] = [shape.table for shape in last.shapes if shape.has_table]
     assert report.summary is not None
     assert tuple(cell.text for cell in table.rows[2].cells) == report.summary.rows[1]
     inks = [str(table.cell(row, 0).text_frame.paragraphs[0].font.color.rgb) for row in (0, 1)]
     assert inks == [THEME_COLORS["light"][name][1:].upper() for name in ("faint", "ink")]
+
+
+def test_comparison_of_many_heads_has_the_change_of_all_on_a_slide_and_those_that_change_most_on_their_own() -> None:
+    before = recording_of(3, 4, is_picture=False)
+    after = replace(before, maps=(*before.maps[:2], random_maps(Tokens.numbered(7), layer=2, heads=4, seed=9, peak=2)))
+    report = comparison_report(before, after, "a change", ReportOptions(medium=medium_of(".pptx", Look())))
+    assert isinstance(report, DrawnReport)
+    overview, *single = report.story
+    assert (overview.text, overview.report.kind) == ("Where 12 heads look more (red) and less (blue)", "thumbnails")
+    assert len(overview.report.panels) == 12
+    moved = 0.5 * np.abs(dense(after, 2).weights - dense(before, 2).weights).sum(axis=-1).mean(axis=-1)
+    expected = [
+        f"In head 2.{head}, {moved[head]:.0%} of a query’s weight moves to other keys" for head in np.argsort(-moved)
+    ]
+    assert [chapter.text for chapter in single][:4] == expected
+    assert len(single) == 6
+    assert report.summary is not None
+    assert [row[0].split()[0] for row in report.summary.rows][:4] == [f"2.{head}" for head in np.argsort(-moved)]
 
 
 def test_remarks_are_left_out_whole_where_not_all_fit(causal_recording: Recording) -> None:
@@ -301,10 +330,34 @@ def test_remarks_are_left_out_whole_where_not_all_fit(causal_recording: Recordin
     assert "…" not in texts(slide)
 
 
-def test_a_slide_of_one_head_says_what_is_known_of_it() -> None:
-    recording = open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection())
-    [_, _, first, *_] = slides(deck(recording))
-    assert first.shapes.title.text == "Head 0.0 · previous token 1.00"
+def test_a_slide_of_one_head_has_a_true_sentence_as_its_title(recording: Recording) -> None:
+    trained = open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection())
+    _, overview, *single = slides(deck(trained))
+    assert [slide.shapes.title.text for slide in (overview, *single)] == [
+        "What each token looks at in 4 heads",
+        "Head 0.0 puts 100% of its weight on the previous token",
+        "What each token looks at in head 0.1",
+        "Head 1.0 looks from repeated tokens to what followed them before: 100%",
+        "Head 1.1 looks from repeated tokens to what followed them before: 100%",
+    ]
+    weights = dense(recording, 1).weights[2, 3]
+    [_, row] = slides(deck(recording, heads="1.2", query="@3", style="text"))
+    assert row.shapes.title.text == f"In head 1.2, “q3” looks most at “k{weights.argmax()}”: {weights.max():.0%}"
+
+
+def test_what_a_word_looks_at_in_many_heads_is_a_slide_with_a_row_for_each() -> None:
+    of_text = recording_of(6, 6, is_picture=False)
+    options = ReportOptions(look=Look(query="@5"), medium=medium_of(".pptx", Look()))
+    report = build_report(of_text, options)
+    assert isinstance(report, DrawnReport)
+    overview, *single = report.story
+    assert overview.text.endswith("looks at in each of 36 heads")
+    assert [panel.rows.labels for panel in overview.report.panels] == [
+        tuple(f"{layer}.{head}" for layer in layers for head in range(6)) for layers in (range(3), range(3, 6))
+    ]
+    rows = np.concatenate([panel.values for panel in overview.report.panels])
+    np.testing.assert_allclose(rows, np.concatenate([dense(of_text, layer).weights[:, 5] for layer in range(6)]))
+    assert len(single) == 6
 
 
 def test_same_recording_gives_same_bytes_without_a_date(recording: Recording) -> None:
