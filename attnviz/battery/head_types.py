@@ -267,10 +267,8 @@ def head_types(model: ProbedModel, seed: int = 0, own: Sequence[OwnType] = ()) -
         tested_scores[name] = scores_of(test.texts), controls
     remarks = [f"Random texts repeat {segment_length(model)} different tokens once."]
     predicted: tuple[tuple[int, float, float], ...] = ()  # without a retrieval
-    if retrieval is None or not haystacks:
-        skip_reasons["retrieval"] = (
-            "the model predicts no next token" if retrieval is None else "no text with a needle suits the model"
-        )
+    if isinstance(retrieval, str) or not haystacks:
+        skip_reasons["retrieval"] = retrieval if isinstance(retrieval, str) else "no text with a needle suits the model"
     else:
         scores, controls, predicted_share = retrieval
         tested_scores["retrieval"] = scores, controls

@@ -19,8 +19,8 @@ from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.model_calls import logits_of_last
 from attnviz.capture.options import CaptureOptions
+from attnviz.effects.measures import predictions_in
 from attnviz.models.reading.example import Example
-from attnviz.models.reading.reader import FRAME_TEXT
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import UNPROBED, open_reader, refuse_untrained
 from attnviz.text.head_name import HeadName
@@ -31,6 +31,7 @@ from attnviz.text.tokens import Tokens
 BATCH_TEXTS = 16
 MIN_WORDS = 512  # a vocabulary with fewer ordinary tokens is not that of a language
 LENGTHS, DEPTHS = (64, 128, 256, 512), 5  # tokens of a haystack, and depths of the needle in it
+MOST_TOKENS = 1024  # more than any text of the battery has
 QUESTION_TOKENS = 4  # first tokens of a random needle, which are repeated as the question
 RANDOM_NEEDLE = 16  # tokens of a random needle
 NEEDLE = " The secret of the old lighthouse is a green lantern under seven grey stones."
@@ -182,7 +183,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
     if texts is not None:
         ids, named_cells, other_cells = texts
         region_probes = list(map(Probe, ids, named_cells)), list(map(Probe, ids, other_cells))
-    elif reader.read(Example(FRAME_TEXT)).context is not None:
+    elif reader.read(Example(reader.frame_text)).context is not None:
         raise AttnvizError(f"{reader.settings.model} reads more than one text; choose a model that reads a single text")
     vocabulary = reader.vocabulary()
     return ProbedModel(
@@ -192,7 +193,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
         ordinary_ids=vocabulary.ordinary_ids,
         prefix_ids=vocabulary.prefix_ids,
         suffix_ids=vocabulary.suffix_ids,
-        limit=reader.limit,
+        limit=reader.limit_for(MOST_TOKENS),
         inputs_of=reader.inputs_of,
         region_probes=region_probes,
         origins=reader.origins,
@@ -213,8 +214,8 @@ class Haystack:
 
 def retrieval_scores(
     model: ProbedModel, haystacks: Sequence[Haystack], advance: Advance = lambda ids: None
-) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array], Float64Array] | None:
-    """Returns the share of each answer that each head retrieves; ``None`` if the model predicts no next token.
+) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array], Float64Array] | str:
+    """Returns the share of each answer that each head retrieves, or why the model's predictions do not tell.
 
     Returned with it are the controls of the heads, and the share of the answer's tokens that the model itself predicts;
     each has one number per haystack.
@@ -241,9 +242,11 @@ def retrieval_scores(
             top_keys.update({HeadName(site.layer, head): keys[index] for index, head in enumerate(heads)})
 
         output = model.run([haystack.ids], receive, predicts_after=first_query)
-        logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-        if logits is None or logits.shape[1] not in (len(haystack.ids), len(haystack.ids) - first_query):
-            return None
+        logits = predictions_in(output, torch.tensor(haystack.ids[None]))
+        if logits is None:
+            return "the model predicts no next token"
+        if logits.shape[1] not in (len(haystack.ids), len(haystack.ids) - first_query):
+            return "the model predicts after its last token alone"
         predicted_ids = logits[0, haystack.answer - 1 - len(haystack.ids)].float().argmax(-1).cpu().numpy()
         answer_ids = haystack.ids[haystack.answer]
         is_predicted = predicted_ids == answer_ids

@@ -15,7 +15,14 @@ from attnviz.capture.model_calls import arguments_of, logits_of_last
 from attnviz.effects.controls import CONTROLS, name_of_replacement, random_sets
 from attnviz.effects.effect_table import ANSWERED, Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run
-from attnviz.effects.measures import MeasuredRun, default_metric, find_measure, ids_of, token_mask
+from attnviz.effects.measures import (
+    MeasuredRun,
+    default_metric,
+    find_measure,
+    ids_of,
+    remark_without_logits,
+    token_mask,
+)
 from attnviz.effects.module_calls import Key, restore_afterwards
 from attnviz.effects.text_run import TextRun, mean_rows, outputs_of_heads, replacement
 from attnviz.maps.recording import silence_remarks
@@ -147,9 +154,13 @@ class Ablation:
             controls: dict[HeadSet, list[HeadSet]] = {}  # the other sets beside which a set is judged
             changes: list[dict[HeadSet, float]] = []  # of each text
             baselines: list[float] = []
+            remarks: list[str] = []
             for run, metric in runs():
                 if not changes:  # the first text decides which sets these are
                     name_of_metric, known = metric, [_name(head) for head in run.clean.heads]
+                    if self.metric is None and metric == "cosine":
+                        remark = remark_without_logits(run.clean.output, ids_of(run.args, run.kwargs))
+                        remarks = [remark] if remark else []
                     silent_layers = silence_remarks(run.clean.silent_layers, (head.layer for head in known))
                     sets = self.head_sets(run) if sets is None else sets
                     named = [_heads_of_set(name, run.clean) for name in self.sets or ()]
@@ -177,7 +188,7 @@ class Ablation:
             controls=self._count_of_controls,
             pairs=self.pairs,
             greedy=self.top is not None,
-            remarks=() if chooses_heads else tuple(silent_layers),
+            remarks=(*remarks, *(() if chooses_heads else silent_layers)),
         )
 
     @property

@@ -1,7 +1,7 @@
 """Measures the output of a run: loss, divergence, accuracy or a logit of predictions, or the change of features."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import torch
@@ -122,14 +122,27 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
 
 
 def default_metric(output: Any, ids: Tensor | None) -> str:
-    """Returns ``loss`` if the output has, at each token, a logit for every id of the input; else ``cosine``.
+    """Returns ``loss`` if the output has logits after each token, ``kl`` if after its last alone, else ``cosine``.
 
     Args:
         ids: ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids.
     """
-    logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
-    is_prediction = isinstance(logits, Tensor) and ids is not None and logits.shape[:2] == ids.shape
-    return "loss" if is_prediction and logits.shape[-1] > int(ids.max()) else "cosine"  # type: ignore[union-attr]
+    logits = None if ids is None else predictions_in(output, ids)
+    if logits is None or ids is None or logits.shape[1] not in (1, ids.shape[1]):
+        return "cosine"
+    return "loss" if logits.shape[1] == ids.shape[1] else "kl"
+
+
+def remark_without_logits(output: Any, ids: Tensor | None) -> str:
+    """Returns why the default metric of a text is no loss; "" if the output is named as features, or reads no ids."""
+    if ids is None or hasattr(output, "last_hidden_state"):
+        return ""
+    shape = tuple(features_of(output).shape)
+    return (
+        "No logits that predict tokens were found in the output, so this is the cosine of its first features, "
+        f"{shape}. For {option('metric', 'loss')} return logits (batch, tokens, vocabulary), alone, in a tuple, or "
+        "named logits."
+    )
 
 
 def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
@@ -147,14 +160,26 @@ def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
 
 
 def logits_in(output: Any) -> Tensor | None:
-    """Returns the logits of an output: its ``logits``, the output itself, or the first item of a tuple.
+    """Returns the logits of an output: what it names ``logits``, itself, or the first in a tuple or list.
 
-    Returns ``None`` if this is no tensor of two axes or more.
+    Returns ``None`` if these are no tensor of two axes or more.
     """
-    is_plain_tuple = isinstance(output, tuple) and bool(output) and not hasattr(output, "logits")
-    first_output = output[0] if is_plain_tuple else output
-    logits = getattr(first_output, "logits", first_output)
+    if isinstance(output, tuple | list) and not hasattr(output, "logits"):
+        return next((logits for logits in map(logits_in, output) if logits is not None), None)
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     return logits if isinstance(logits, Tensor) and logits.dim() > 1 else None
+
+
+def predictions_in(output: Any, ids: Tensor) -> Tensor | None:
+    """Returns the logits of an output that may predict tokens, ``(batch, tokens, vocabulary)``; ``None`` for others.
+
+    Args:
+        ids: ``(batch, tokens)``, the token ids in its input; each must have a logit.
+    """
+    logits = logits_in(output)
+    if logits is None or logits.dim() != 3 or len(logits) != len(ids) or logits.shape[-1] <= int(ids.max()):
+        return None
+    return logits
 
 
 def _logits_of(output: Any) -> Tensor:
@@ -173,21 +198,25 @@ def _prediction_logits(output: Any, positions: slice) -> Tensor:
     logits = logits_in(output)
     if logits is not None and logits.dim() == 2:
         return logits[:, None]
-    return _logits_of(output)[:, positions]
+    rows = _logits_of(output)[:, positions]
+    if not rows.shape[1]:
+        raise AttnvizError("the output has no logits at the measured positions; give others")
+    return rows
 
 
 def features_of(output: Any) -> Tensor:
     """Returns the features of an output, ``(batch, ..., features)``.
 
-    They are the last hidden state, or else the first floating-point tensor.
+    They are the last hidden state, or else the first floating-point tensor of two axes or more.
     """
     hidden_state = getattr(output, "last_hidden_state", None)
     if isinstance(hidden_state, Tensor):
         return hidden_state
-    tensors = [tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()]
-    if not tensors or tensors[0].dim() < 2:
-        raise AttnvizError("the output has no features of tokens; in Python, give a function of the output as metric")
-    return tensors[0]
+    for leaf in tree_leaves(output):
+        for part in tree_leaves([*vars(leaf).values()]) if is_dataclass(leaf) else [leaf]:
+            if isinstance(part, Tensor) and part.is_floating_point() and part.dim() > 1:
+                return part
+    raise AttnvizError("the output has no features of tokens; in Python, give a function of the output as metric")
 
 
 def _features_of_rows(run: MeasuredRun) -> list[Tensor]:

@@ -1,9 +1,13 @@
 """Measures of an output, against torch's own."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
@@ -14,9 +18,12 @@ from attnviz.effects.measures import (
     accuracy,
     default_metric,
     divergence,
+    features_of,
     find_measure,
     logit,
+    logits_in,
     loss,
+    remark_without_logits,
     token_mask,
 )
 
@@ -83,11 +90,40 @@ def test_unknown_measure_is_refused(name: str) -> None:
         find_measure(name)
 
 
-def test_default_is_the_loss_if_the_output_has_a_logit_of_every_id() -> None:
-    logits = torch.randn(BATCH, TOKENS, WORDS)
-    ids = torch.zeros(BATCH, TOKENS, dtype=torch.long)
-    ids[0, 0] = WORDS - 1
-    assert default_metric(logits, ids) == "loss"
-    ids[0, 0] = WORDS
-    assert default_metric(logits, ids) == "cosine"
-    assert default_metric(logits, ids[:, 1:]) == default_metric(logits, None) == default_metric({}, ids) == "cosine"
+@dataclass
+class Output:
+    logits: Tensor
+    features: Tensor
+
+
+# What a module may return around its logits.
+FORMS: dict[str, Callable[[Tensor], Any]] = {
+    "alone": lambda logits: logits,
+    "before no loss": lambda logits: (logits, None),
+    "after a loss": lambda logits: [torch.tensor(0.5), logits],
+    "in a mapping": lambda logits: {"features": torch.zeros(1, 2, 3), "logits": logits},
+    "in a dataclass": lambda logits: Output(logits, torch.zeros(1, 2, 3)),
+    "in a mapping in a tuple": lambda logits: ({"logits": logits}, torch.zeros(1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_default_metric_follows_the_logits_wherever_they_are_in_the_output(form: str) -> None:
+    logits, ids = torch.randn(BATCH, TOKENS, WORDS), torch.full((BATCH, TOKENS), WORDS - 1)
+    output = FORMS[form](logits)
+    assert logits_in(output) is logits
+    assert default_metric(output, ids) == "loss"
+    assert default_metric(output, ids + 1) == default_metric(output, ids[:, 1:]) == "cosine"
+    assert default_metric(output, None) == default_metric({}, ids) == "cosine"
+    assert default_metric(FORMS[form](logits[:, -1:]), ids) == "kl"
+    with pytest.raises(AttnvizError, match="no logits at the measured positions"):
+        divergence(MeasuredRun(logits[:, -1:], logits[:, -1:], ids, slice(2, 4)))
+
+
+def test_a_text_without_logits_has_a_remark_on_what_is_measured() -> None:
+    hidden, ids = torch.randn(BATCH, TOKENS, 3), torch.full((BATCH, TOKENS), WORDS)
+    for output in (hidden, {"loss": torch.tensor(0.5), "hidden": hidden}, Output(hidden, hidden)):
+        assert features_of(output) is hidden
+        assert "the cosine of its first features, (2, 5, 3)" in remark_without_logits(output, ids)
+    assert remark_without_logits(hidden, None) == ""
+    assert remark_without_logits(SimpleNamespace(last_hidden_state=hidden), ids) == ""
