@@ -80,9 +80,10 @@ def open_survey_model(
 
 def refuse_long_window(reader: Reader, window: int | None) -> None:
     """Raises AttnvizError if a window has more tokens than the model reads."""
-    if window is not None and reader.limit is not None and window > reader.limit:
+    limit = None if window is None else reader.limit_for(window)
+    if window is not None and limit is not None and window > limit:
         raise AttnvizError(
-            f"{option('window', window)} is more tokens than {reader.name} reads; use {option('window', reader.limit)}"
+            f"{option('window', window)} is more tokens than {reader.name} reads; use {option('window', limit)}"
         )
 
 

@@ -164,6 +164,13 @@ class OwnModuleReader(Reader):
 
         return Prepared(inputs, Tokens.numbered(0), title=path.name, place=place)
 
+    def prediction(self, *given: Any, **options: Any) -> NoReturn:
+        """Raises AttnvizError: only what is said after a token of a text is explained."""
+        raise AttnvizError(
+            f"{self.name} reads no tokens of a text, after which a prediction would be explained; attnviz.ablate in "
+            "Python measures any output without heads"
+        )
+
     def compute(self, example: Example, layer: int) -> "Computation":
         """Returns the queries, keys, scores, weights and output of one layer, as `computation_of` does."""
         from attnviz.capture.model_calls import same_draws

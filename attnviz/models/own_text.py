@@ -1,6 +1,7 @@
 """Reads texts with any torch module that takes token ids, and a tokenizer that makes them."""
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.machine import is_out_of_memory
+from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.example import FoundToken, Use
 from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_own_words
-from attnviz.text.selection import IMPLICIT
+from attnviz.text.selection import IMPLICIT, Selection
 from attnviz.text.tokens import BYTE_BLANKS, Tokens, tokens_of_encoding, tokens_of_pieces, visible_label
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from attnviz.models.reading.example import Example, Prepared
 
 ID_PARAMETERS = ("input_ids", "ids", "idx", "tokens")  # the first of them is given the ids, else the first parameter
+# attributes of a module, or of its ``config``, that state the most tokens that it reads
+LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "context_length", "max_seq_len")
 
 
 class OwnTextReader(Reader):
@@ -45,6 +50,8 @@ class OwnTextReader(Reader):
                 f"{option('attention', IMPLICIT)}"
             )
         self.own_module, self.tokenizer = module, tokenizer
+        self._measured_tokens = 0  # up to which number the limit was measured
+        self._measured_limit: int | None = None
 
     @property
     def module(self) -> "nn.Module":
@@ -61,6 +68,65 @@ class OwnTextReader(Reader):
         """True if the module has a mask that hides padding."""
         return "attention_mask" in self.parameters
 
+    @cached_property
+    def limit(self) -> int | None:
+        """The most tokens that the module or its ``config`` states under a usual name; ``None`` if it states none."""
+        limits = [
+            owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
+            for owner in (getattr(self.module, "config", None), self.module)
+            for name in LIMITS
+        ]
+        return min((limit for limit in limits if type(limit) is int and limit > 0), default=None)
+
+    def limit_for(self, count: int) -> int | None:
+        """Returns the stated limit, else measures whether the module fails on so many tokens, and on which it runs.
+
+        It is measured on the processor alone: a row beyond a table's end would break the context of a GPU.
+        """
+        if self.limit is not None or count <= self._measured_tokens or self.device.type != "cpu":
+            return self.limit or self._measured_limit
+        self._measured_tokens = count
+        if self._measured_limit is None and not self._runs_on(count) and self._runs_on(1):
+            runs, fails = 1, count
+            while fails - runs > 1:
+                middle = (runs + fails) // 2
+                runs, fails = (middle, fails) if self._runs_on(middle) else (runs, middle)
+            self._measured_limit = runs
+        return self._measured_limit
+
+    def _runs_on(self, count: int) -> bool:
+        """True if the module reads a text of so many tokens, up to its first attention call."""
+        import torch
+
+        from attnviz.capture.capture_block import CaptureBlock
+        from attnviz.capture.model_calls import same_draws
+        from attnviz.capture.options import CaptureOptions
+
+        options = CaptureOptions(selection=Selection(layers=(0,)), stop=True, receive=lambda *call: None)
+        inputs = self.inputs_of(torch.zeros(1, count, dtype=torch.long))
+        try:
+            with same_draws(), torch.no_grad(), CaptureBlock(self.module, options):
+                self.module(**inputs)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return False
+        return True
+
+    @cached_property
+    def frame_text(self) -> str:
+        """A short text that the tokenizer reads: it may know the letters of DNA alone."""
+        try:
+            self._encoded(FRAME_TEXT)
+        except Exception as error:
+            if not hasattr(self.tokenizer, "decode"):
+                raise AttnvizError(
+                    f"what {self.settings.model} returns beside the module fails on a text: {error_line(error)}; "
+                    "return a tokenizer to read texts"
+                ) from error
+            return str(self.tokenizer.decode([0]))
+        return FRAME_TEXT
+
     def _encoded(self, text: str) -> Any:
         """Returns what the tokenizer makes of a text."""
         return getattr(self.tokenizer, "encode", self.tokenizer)(text)
@@ -70,7 +136,7 @@ class OwnTextReader(Reader):
         """The name of the ids in the mapping that the module takes whole; ``None`` for a module that takes ids."""
         if hasattr(self.tokenizer, "convert_ids_to_tokens"):
             return None
-        encoded = self._encoded(FRAME_TEXT)
+        encoded = self._encoded(self.frame_text)
         if not hasattr(encoded, "keys") or not set(self.parameters).isdisjoint({*encoded.keys(), *ID_PARAMETERS}):
             return None
         return _name_of_ids(encoded)
@@ -118,7 +184,10 @@ class OwnTextReader(Reader):
         decode = getattr(self.tokenizer, "decode", None)
         if decode is None or token_id in tokens.ids:
             return label
-        written = str(decode([token_id]))
+        try:
+            written = str(decode([token_id]))
+        except Exception:  # a vocabulary is often padded with ids that the tokenizer does not know
+            written = ""
         for sign, blank in BYTE_BLANKS.items():  # of a tokenizer without a decoder
             written = blank + written.removeprefix(sign) if written.startswith(sign) else written
         return visible_label(written) if written else f"[{token_id}]"

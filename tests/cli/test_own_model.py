@@ -127,6 +127,60 @@ def fails_later():
     return Fails(), Letters()
 
 
+class Tuple(Model):  # as most language models written by hand: positions in a table, logits before a loss
+    def __init__(self):
+        super().__init__()
+        self.positions = nn.Embedding(90, 16)
+
+    def features(self, idx):
+        return self.blocks(self.embedding(idx) + self.positions(torch.arange(idx.shape[1])))
+
+    def forward(self, idx, targets=None):
+        return self.head(self.features(idx)), None
+
+
+class Last(Tuple):
+    def forward(self, idx):
+        return {"logits": self.head(self.features(idx)[:, -1:])}
+
+
+class Features(Tuple):
+    def forward(self, idx):
+        return {"features": self.features(idx)}
+
+
+class Stated(Model):
+    config = {"block_size": 90}
+
+
+class Letter:  # a tokenizer of few letters
+    def encode(self, text):
+        return ["irst ".index(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join("irst "[id] for id in ids)
+
+
+def pair():
+    return Tuple(), Letters()
+
+
+def last():
+    return Last(), Letters()
+
+
+def features():
+    return Features(), Letters()
+
+
+def stated():
+    return Stated(), Letters()
+
+
+def few():
+    return Tuple(), Letter()
+
+
 class Vision(nn.Module):
     def __init__(self):
         super().__init__()
@@ -217,6 +271,56 @@ def test_every_command_runs_the_model_once(attnviz: Streams, words: tuple[str, .
     assert shown in attnviz.words(*words, "--model", f"mine.py:{function}")
     assert runs() == 1
     assert "printed by the file" in attnviz.err
+
+
+# The table "What it may return" of docs/models.md: what each command says of a module of each row.
+NO_PREDICTION = "of a text, after which a prediction would be explained"
+CONTRACT = [
+    ("pair", "Tuple predicts “", "loss", "Needles: 5 texts"),
+    ("last", "Last predicts “", "kl", "retrieval: the model predicts after its last token alone"),
+    ("features", "the output of Features has no logits", "No logits that predict tokens were found in the output, so "
+     "this is the cosine of its first features, (1, 8, 16). For --metric loss return logits",
+     "retrieval: the model predicts no next token"),
+    ("vision", f"Vision reads no tokens {NO_PREDICTION}", "cosine", "vision returns beside the module fails on a text"),
+    ("ear", f"an ear reads no tokens {NO_PREDICTION}", "this command reads a text",
+     "ear returns beside the module fails on a text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "why", "ablate", "types"), CONTRACT)
+def test_what_a_module_returns_decides_what_is_possible(
+    attnviz: Streams, function: str, why: str, ablate: str, types: str
+) -> None:
+    what = {"vision": "picture.png", "ear": "sound.wav"}.get(function, TEXT)
+    model = ("--model", f"mine.py:{function}")
+    assert attnviz.run("show", what, *model, "-o", "run.safetensors")
+    for words, expected, is_refused in (
+        (("why", what), why, "predicts" not in why),
+        (("ablate", what), ablate, "reads" in ablate),
+        (("heads", "--types"), types, "fails" in types),
+    ):
+        shown = attnviz.run(*words, *model, code=int(is_refused))
+        assert expected in " ".join((attnviz.err.splitlines()[-1] if is_refused else shown).split())
+
+
+@pytest.mark.parametrize("function", ["pair", "stated"])
+def test_a_text_longer_than_the_module_reads_is_one_line(attnviz: Streams, function: str) -> None:
+    model = ("--model", f"mine.py:{function}")
+    for command in ("show", "why", "ablate", "heads"):
+        assert attnviz.run(command, "x" * 90, *model)
+        assert attnviz.run(command, "x" * 91, *model, code=1) == ""
+        assert re.search(r"the text has 91 tokens, but \w+ reads at most 90; use a shorter text$", attnviz.err.strip())
+    Path("texts.txt").write_text(f"it rains\n{'x' * 91}\n")
+    attnviz.run("survey", "texts.txt", *model, "-o", "all.safetensors")
+    assert "1 too long for the model" in attnviz.err
+    attnviz.run("survey", "texts.txt", *model, "--window", "91", "-o", "more.safetensors", code=1)
+    assert "reads; use --window 90" in attnviz.err
+    assert "Random texts repeat 45 different tokens once." in attnviz.words("heads", "--types", *model)
+
+
+def test_a_tokenizer_may_know_few_letters(attnviz: Streams) -> None:
+    for words in (("show", "it stirs"), ("why", "it stirs", "--token", "t"), ("why", "i"), ("heads", "--types")):
+        assert attnviz.run(*words, "--model", "mine.py:few")
 
 
 def test_its_maps_are_those_of_a_recording_of_the_module_without_dropout(attnviz: Streams) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.text.tokens import Tokens
 
-FRAME_TEXT = "a"  # any text shows the special tokens around it
+FRAME_TEXT = "a"
 
 
 class Reader(ABC):
@@ -83,6 +83,10 @@ class Reader(ABC):
         """The largest number of tokens that the model reads; ``None`` for any number."""
         return None
 
+    def limit_for(self, count: int) -> int | None:
+        """Returns the limit if a text of this many tokens is to be read; a subclass may measure it for the purpose."""
+        return self.limit
+
     @property
     def padding_id(self) -> int:
         """The id of the padding token of a batch."""
@@ -92,6 +96,11 @@ class Reader(ABC):
     def takes_padding(self) -> bool:
         """True if texts of different lengths may run together."""
         return True
+
+    @property
+    def frame_text(self) -> str:
+        """A short text that the model reads, which shows the special tokens around any text."""
+        return FRAME_TEXT
 
     @property
     def failure(self) -> str:
@@ -134,9 +143,10 @@ class Reader(ABC):
         """Returns a text as inputs of the module, with the tokens of its maps."""
         self.refuse_parts(example)
         tokens = example.with_groups(self.tokenize(example.text))
-        if self.limit is not None and len(tokens) > self.limit:
+        limit = self.limit_for(len(tokens))
+        if limit is not None and len(tokens) > limit:
             raise AttnvizError(
-                f"the text has {len(tokens)} tokens, but {self.name} reads at most {self.limit}; use a shorter text"
+                f"the text has {len(tokens)} tokens, but {self.name} reads at most {limit}; use a shorter text"
             )
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
@@ -159,7 +169,9 @@ class Reader(ABC):
         """
         from attnviz.text.tokens import windows_of
 
-        return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
+        token_lists = [self.tokenize(text) for text in texts]
+        limit = self.limit_for(max(map(len, token_lists), default=0))
+        return [windows_of(tokens, window, limit) for tokens in token_lists]
 
     def find_token(self, label: str, tokens: "Tokens") -> FoundToken:
         """Returns the first token of a text that has this label, else one that has it with spaces around it."""
@@ -356,7 +368,7 @@ class Reader(ABC):
         """Returns the ids of the model's ordinary tokens, and of the special tokens before and after a text."""
         import numpy as np
 
-        frame = self.tokenize(FRAME_TEXT)
+        frame = self.tokenize(self.frame_text)
         text_positions = np.flatnonzero(~frame.special)
         ordinary_ids = np.setdiff1d(self.ordinary_ids(), frame.ids[frame.special])
         return Vocabulary(
@@ -383,8 +395,10 @@ class Reader(ABC):
 
     @property
     def device(self) -> "torch.device":
-        """The device of the module's first weights."""
-        return next(self.module.parameters()).device
+        """The device of the module's first weights; the processor if it has none."""
+        import torch
+
+        return next(self.module.parameters(), torch.empty(0)).device
 
     @property
     def input_device(self) -> "torch.device | str":
