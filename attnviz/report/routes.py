@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import number_ranges
 from attnviz.effects.routes import Edge, Routes
 from attnviz.report.picture.report import RouteGraph, RouteLine, RouteSource, Summary
@@ -23,7 +22,7 @@ TABLE_WIDTH, MIN_TEXT_WIDTH = 68, 24  # of what stands beside the column of laye
 UNBROKEN = "\N{NO-BREAK SPACE}"  # between a head and its amount, which stay on one line
 MAX_NAMED_HEADS = 3  # heads that a line names
 KIND_WORDS = {"mlp": "MLP", "bias": "biases"}
-STAYED = 0.005  # of the logit: what stays is drawn from this share on
+STAYED = 0.005  # of the logit: the table has what stays from this share on
 
 
 class _RouteRow(NamedTuple):
@@ -70,12 +69,8 @@ def route_graph(routes: Routes, max_edges: int = MAX_EDGES) -> RouteGraph | None
     for number, row in enumerate(rows):
         name = number_ranges(routes.layers[row.layers])
         entering = {kind: amounts[row.layers].sum(0) for kind, amounts in routes.sources.items()}
-        brought = _brought(routes, row)
-        stays = routes.stream[row.layers.stop] - sum(entering.values(), np.zeros(len(brought))) - brought
         moved = _texts_of_moves(row.edges, labels)
         for column, token in enumerate(columns):
-            if abs(stays[token]) >= STAYED * abs(routes.logit):
-                lines.append(RouteLine(column, column, number, strength(stays[token])))
             amount = float(sum(amounts[token] for amounts in entering.values()))
             if abs(amount) >= abs(drawn[-1].adds):
                 kind = max(entering, key=lambda kind: abs(entering[kind][token]))
@@ -136,16 +131,6 @@ def _rows(routes: Routes, drawn: list[Edge]) -> list[_RouteRow]:
         else:
             rows.append(_RouteRow(slice(index, index + 1), edges))
     return rows
-
-
-def _brought(routes: Routes, row: _RouteRow) -> Float64Array:
-    """Returns what heads bring to each token in a row, ``(tokens,)``."""
-    after, before = routes.stream[row.layers.stop], routes.stream[row.layers.start]
-    if row.is_run:  # what heads move within a run is no line; it stays or has moved before
-        return np.zeros_like(after)
-    stays = routes.stays[row.layers.start]
-    entering = sum((amounts[row.layers].sum(0) for amounts in routes.sources.values()), np.zeros_like(before))
-    return np.asarray(after - stays - entering)
 
 
 def _moves(edges: list[Edge]) -> list[tuple[tuple[int, int, bool], list[Edge]]]:

@@ -26,11 +26,19 @@ from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, S
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.picture.structure import quoted
 from attnviz.report.routes import MAX_EDGES, MAX_LINES, route_graph
-from attnviz.report.words.captions import least_p_remarks, numbered_token, quoted_token, replacement_words, source_of
+from attnviz.report.words.captions import (
+    least_p_remarks,
+    numbered_token,
+    p_text,
+    quoted_token,
+    replacement_words,
+    source_of,
+)
 from attnviz.text.tokens import Tokens
 
 MAX_LISTED_PARTS = 8  # the most parts on a screen; a row with the sum of the others follows
 MAX_NAMED_KEYS = 2  # keys that a head's row names
+MAX_LISTED_NAMES = 2  # heads that a row of losses names; of more it has the number
 MAX_NAMED_SOURCES = 3  # tokens that a sentence names
 MAX_SHADED_TOKENS = 160  # of a text that is shaded whole on a screen; of a longer one, the tokens around the sources
 MAX_SHADED_KEYS = 4  # of a longer text, around which its tokens are shaded
@@ -169,26 +177,29 @@ def _check_sentence(why: Why, check: Check) -> str:
     sentence = f"{_removed(why, check)}, {measured} {verb} by {nats(abs(check.lost))} nats{change}"
     if len(check.controls):
         others, losses, draws = controls_of(check)
-        return f"{sentence}; with {others} by {losses}{f' ({draws})' if draws else ''}."
-    noun, size = "token" if check.kind == "source" else "head", len(check.names)
-    others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
-    return f"{sentence}; the model has not {others} to compare with."
+        return f"{sentence}; with {others} by {losses}{f' in {draws}' if draws else ''}."
+    return f"{sentence}; the model has not {_others_of(replace(check, is_exhaustive=False))} to compare with."
 
 
 def controls_of(check: Check) -> tuple[str, str, str]:
     """Returns what was removed for comparison, the range of its losses, and the draws unless these were all sets."""
-    count, size = len(check.controls), len(check.names)
-    noun, removed = ("token", "hidden") if check.kind == "source" else ("head", "removed")
+    count, removed = len(check.controls), "hidden" if check.kind == "source" else "removed"
     low, high = nats(check.controls.min()), nats(check.controls.max())
     losses = low if low == high else f"{low} to {high}"
-    if not check.is_exhaustive:
-        others = f"another {noun}" if size == 1 else f"{size} other {noun}s"
-        draws = f"{count} draw{'s' if count > 1 else ''}, p = {check.p:.2g}"
-        return f"{others} {removed} at random", losses, draws
-    others = f"each other {noun}" if size == 1 else f"each other set of {size} {noun}s"
-    if count == 1:
-        others = f"the only other {noun}" if size == 1 else f"the only {size} other {noun}s"
-    return f"{others} {removed}", losses, ""
+    if check.is_exhaustive:
+        return f"{_others_of(check)} {removed}", losses, ""
+    draws = f"{count} draw{'s' if count > 1 else ''}, p = {p_text(check.p, count)}"
+    return f"{_others_of(check)} {removed} at random", losses, draws
+
+
+def _others_of(check: Check) -> str:
+    """Returns what each control is, such as ``4 other heads`` or ``the only other token``."""
+    noun, size = "token" if check.kind == "source" else "head", len(check.names)
+    if check.is_exhaustive and len(check.controls) == 1:
+        return f"the only other {noun}" if size == 1 else f"the only {size} other {noun}s"
+    if check.is_exhaustive:
+        return f"each other {noun}" if size == 1 else f"each other set of {size} {noun}s"
+    return f"another {noun}" if size == 1 else f"{size} other {noun}s"
 
 
 def _percent(probability: float) -> str:
@@ -322,37 +333,41 @@ def _sum_chart(why: Why) -> Summary:
     target, heads = why.target, why.leading_heads
     subject = f"the logit of {quoted_token(target.label)}"
     if target.versus is not None:
-        subject = f"the lead of {quoted_token(target.label)} over {quoted_token(target.versus_label)}"
+        subject = f"the logit of {quoted_token(target.label)} less that of {quoted_token(target.versus_label)}"
     rows = [(f"head {part.name}", part.adds, _largest_origin(why, part)) for part in heads]
     rows += [(name, adds, "") for name, adds in sum_rows(why, heads) if name != "rounding" or abs(adds) > EXACT_SUM]
     bars = [*bar_lengths([adds for _, adds, _ in rows]), None]
-    rows.append(("sum", target.logit, ""))
+    rows.append(("logit" if target.versus is None else "difference", target.logit, ""))
     table = listed(
         Column("part", [name for name, _, _ in rows], align="<"),
         Column("adds", [f"{adds:+.2f}" for _, adds, _ in rows], bars),
         Column("mostly from", [origin for _, _, origin in rows], align="<"),
     )
-    return replace(table, title=f"what adds to {subject}")
+    return replace(table, title=f"What the model adds up: {subject}")
 
 
 def _loss_chart(why: Why) -> Summary:
-    """Returns what is lost without the checked parts, and in a row below each, with a dot a draw, without controls."""
-    rows: list[tuple[str, str, float | None, str, tuple[float, ...]]] = []
-    largest = max(float(np.abs([check.lost, *check.controls]).max()) for check in why.checks) or 1.0
+    """Returns what is lost without the checked parts, and under each what is lost most without one of its controls."""
+    rows: list[tuple[str, str, float, str, bool]] = []
     for check in why.checks:
-        more = f" and {len(check.names) - 1} more" if len(check.names) > 1 else ""
-        hidden = f"{quoted_token(check.names[0])}{more} hidden"
-        name = hidden if check.kind == "source" else f"without {listed_heads(check.names)}"
-        rows.append((name, nats(check.lost), check.lost / largest, "", ()))
-        if len(check.controls):
-            others, losses, draws = controls_of(check)
-            rows.append((others, losses, None, draws.rpartition(", ")[2], tuple((check.controls / largest).tolist())))
-    names, losses_of_rows, bars, notes, dots = zip(*rows, strict=True)
+        names, count = check.names, len(check.controls)
+        removed = f"without {listed_heads(names) if len(names) <= MAX_LISTED_NAMES else f'these {len(names)} heads'}"
+        if check.kind == "source":
+            removed = f"{quoted_token(names[0])}{f' and {len(names) - 1} more' if len(names) > 1 else ''} hidden"
+        rows.append((removed, nats(check.lost), check.lost, "", False))
+        if count:
+            largest = float(check.controls.max())
+            note = "" if check.is_exhaustive else f"p = {p_text(check.p, count)}"
+            loss = f"{'at most ' * (count > 1)}{nats(largest)}"
+            rows.append((f"control: {_others_of(check)}", loss, largest, note, True))
+    labels, texts, losses, notes, controls = zip(*rows, strict=True)
     table = listed(
-        Column("removed", names, align="<"), Column("nats", losses_of_rows, bars), Column("control", notes, align="<")
+        Column("removed", labels, align="<"),
+        Column("nats", texts, bar_lengths(losses)),
+        Column("control", notes, align="<"),
     )
-    measured = "log-probability" if why.target.versus is None else "lead"
-    return replace(table, title=f"what the {measured} loses, in nats; each dot a control", dots=dots)
+    measured = "log-probability" if why.target.versus is None else "difference"
+    return replace(table, title=f"What is lost without it: nats of the {measured}", controls=controls)
 
 
 def _largest_origin(why: Why, part: LogitPart) -> str:

@@ -87,9 +87,9 @@ def test_sentences_say_prediction_sum_carriers_and_losses() -> None:
         "Heads 0.0 and 0.1 copy “mat” (1): +3.00, +2.00 of 6.00.",
         "Tokens add through all heads: “mat” (1) +5.00, “on” (2) -0.75, “the” (3) +0.25; the sink “a” -0.50.",
         "Without heads 0.0 and 0.1, the log-probability of “mat” falls by 2.00 nats (80% → 11%); with 2 other heads "
-        "removed at random by 0.10 to 0.25 (2 draws, p = 0.33).",
+        "removed at random by 0.10 to 0.25 in 2 draws, p = 0.33 (least).",
         "With “mat” (1) hidden from the predicting token, it falls by 1.50 nats (80% → 18%); with another token "
-        "hidden at random by 0.00 (2 draws, p = 0.33).",
+        "hidden at random by 0.00 in 2 draws, p = 0.33 (least).",
     )
     assert why_sentences(CONTRAST)[1].startswith("The logit of “mat” is 6.00 below that of “dog”: heads +4.00")
     assert "the lead of “mat” over “dog” falls by 2.00 nats; with" in why_sentences(CONTRAST)[4]
@@ -113,7 +113,7 @@ def test_controls_are_called_random_only_where_they_were_drawn() -> None:
         check_of("source", ("mat",), 2.0, [], source=1),
     )
     for check, said in [
-        (one, "with another head removed at random by 0.10 to 0.30 (2 draws, p = 0.33)."),
+        (one, "with another head removed at random by 0.10 to 0.30 in 2 draws, p = 0.33 (least)."),
         (replace(one, is_exhaustive=True), "with each other head removed by 0.10 to 0.30."),
         (replace(pair, is_exhaustive=True), "with the only 2 other heads removed by 0.25."),
         (

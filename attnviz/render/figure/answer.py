@@ -15,13 +15,12 @@ from attnviz.report.picture.report import DrawnReport, RouteGraph, RouteLine, Su
 WORD_SIZE, TITLE_SIZE = 0.75, 0.85  # font sizes of words on the graph and of its title, relative to that of tokens
 TABLE_SIZE = 0.8  # font size of tables, relative to that of tokens
 LEGEND_SIZE = WORD_SIZE / TITLE_SIZE  # font size of the scale's numbers, relative to that of the title beside them
+MAX_WIDTH = 10.0  # inches of an answer that chooses its width: letters stay legible in a column of text
 GAP = 1.2  # between the parts of an answer, in lines of tokens
 ROW_LINES = 1.55  # height of a row of a table, in font sizes
 CELL_GAP = 0.9  # between the columns of a table, in font sizes
 LEAST_BAR, LARGEST_BAR = 6.0, 16.0  # space for the bars of a table, in font sizes
-BAR_HEIGHT, DOT_POINTS = 0.68, 6.0  # of a bar, in rows, and of a dot where tokens have 14 points
-DOT_LENGTH = 0.002  # inches to the right and up, since a line without length, or on one pixel's line, is not drawn
-DOT_OPACITY = 0.6  # so that dots at one place are seen
+BAR_HEIGHT = 0.68  # of a bar, in rows
 MIDDLE = 0.55  # from the upper edge of a title to the middle of its letters, in font sizes
 LINE_ROWS = 1.4  # height of a line of words, in their font size
 MIN_ROW_LINES = 2.2  # least height of a row of layers, in lines of words
@@ -36,10 +35,13 @@ ContentOf = Callable[[DrawnReport, float, PageSize, Ruler], Content]
 
 
 def answer_content(body_of: ContentOf, picture: DrawnReport, points: float, area: PageSize, ruler: Ruler) -> Content:
-    """Returns the first sentences, below them what ``body_of`` lays out, and below that routes and tables.
+    """Returns the first sentences, below them what ``body_of`` lays out, and below that two tables and the routes.
 
-    Routes and tables stand side by side, in a journal only where the width allows it.
+    Tables stand side by side over the routes. Where that is too high for the page, they stand beside them, and in a
+    journal's column all is stacked.
     """
+    if area.grows:
+        area = replace(area, width=min(area.width, MAX_WIDTH * area.scale))
     line_height = points * LINE_HEIGHT / POINTS_PER_INCH
     gap, scale = GAP * line_height, picture.panels[0].scale
     wrapped = [text for sentence in picture.answer.splitlines() for text in ruler.wrap(sentence, points, area.width)]
@@ -54,41 +56,38 @@ def answer_content(body_of: ContentOf, picture: DrawnReport, points: float, area
     def tables(width: float) -> list[Content]:
         return [_table(chart, points * TABLE_SIZE, width, scale, theme, ruler) for chart in picture.charts]
 
-    graph, narrowest = picture.routes, tables(0.0)
-    table_width = max((table.width for table in narrowest), default=0.0)
-    if graph is None:
-        columns = [[table] for table in tables(area.width / max(len(narrowest), 1) - gap)]
-    else:
-        routes = _graph(graph, scale, points, area.width - table_width - gap, ruler)
-        columns = [[routes], tables(area.width - routes.width - gap)]
-    is_wide = sum(_column_width(column) for column in columns) + gap * (len(columns) - 1) > area.width
-    if is_wide and area.is_column:  # other pages take smaller letters
-        below = [] if graph is None else [_graph(graph, scale, points, area.width, ruler)]
-        columns = [[*tables(area.width), *below]]
+    def routes(width: float) -> list[Content]:
+        return [] if picture.routes is None else [_graph(picture.routes, scale, points, width, theme, ruler)]
 
-    parts, top = [sentences], -sentences.height - gap / 2 * bool(lines)
-    parts.append(body.moved(0, top))
-    top, left, lowest = top - body.height - gap / 2, 0.0, top - body.height
-    for column in columns:
-        y = top
-        for part in column:
-            parts.append(part.moved(left, y))
-            lowest = min(lowest, y - part.height)
-            y -= part.height + gap
-        left += _column_width(column) + gap
-    return replace(
-        body,
-        width=max(part.x + part.width for part in parts),
-        height=-lowest,
-        panels=tuple(panel for part in parts for panel in part.panels),
-        words=tuple(word for part in parts for word in part.words),
-        strokes=tuple(strokes for part in parts for strokes in part.strokes),
-        lines=tuple(line for part in parts for line in part.lines),
+    side_by_side = _joined(tables((area.width - gap) / max(len(picture.charts), 1)), gap, across=True)
+    width = max(side_by_side.width, body.width) if area.grows else area.width
+    below = _joined([side_by_side, *routes(width)], gap)
+    if area.is_fixed and below.height + body.height + sentences.height + gap > area.height:
+        narrowest = max((table.width for table in tables(0.0)), default=0.0)
+        graph = routes(area.width - narrowest - gap)
+        left = sum(each.width + gap for each in graph)
+        below = _joined([*graph, _joined(tables(area.width - left), gap)], gap, across=True)
+    if area.is_column and below.width > area.width:  # other pages take smaller letters
+        below = _joined([*tables(area.width), *routes(area.width)], gap)
+    content = _joined([body, below] if picture.answer == "" else [sentences, body, below], gap / 2)
+    return replace(content, points=points, title_points=body.title_points, name_points=body.name_points)
+
+
+def _joined(parts: Sequence[Content], gap: float, across: bool = False) -> Content:
+    """Returns contents below one another, or side by side, as one."""
+    placed, x, y = list[Content](), 0.0, 0.0
+    for part in parts:
+        placed.append(part.moved(x, y))
+        x, y = (x + part.width + gap, y) if across else (x, y - part.height - gap)
+    return Content(
+        width=max((part.x + part.width for part in placed), default=0.0),
+        height=max((part.height - part.y for part in placed), default=0.0),
+        points=parts[0].points if parts else 0.0,
+        panels=tuple(panel for part in placed for panel in part.panels),
+        words=tuple(word for part in placed for word in part.words),
+        strokes=tuple(strokes for part in placed for strokes in part.strokes),
+        lines=tuple(line for part in placed for line in part.lines),
     )
-
-
-def _column_width(column: Sequence[Content]) -> float:
-    return max((part.width for part in column), default=0.0)
 
 
 def _legend(picture: DrawnReport, title: TextLine, ruler: Ruler) -> list[Word]:
@@ -107,12 +106,12 @@ def _legend(picture: DrawnReport, title: TextLine, ruler: Ruler) -> list[Word]:
 
 
 def _table(table: Summary, points: float, width: float, scale: ColorScale, theme: Theme, ruler: Ruler) -> Content:
-    """Returns a table without its header, whose bars and dots take what texts leave of a width."""
+    """Returns a table without its header, whose bars take what texts leave of a width; controls are grey."""
     em, title_points = points / POINTS_PER_INCH, points * TITLE_SIZE / TABLE_SIZE
     row, gap, line_height = ROW_LINES * em, CELL_GAP * em, title_points * LINE_HEIGHT / POINTS_PER_INCH
     bars = [next((length for length in lengths if length is not None), None) for lengths in table.bars]
-    dots = table.dots or ((),) * len(table.rows)
-    lowest = min(0.0, *(length for length in bars if length is not None), *(dot for row in dots for dot in row))
+    controls = table.controls or (False,) * len(table.rows)
+    lowest = min(0.0, *(length for length in bars if length is not None))
 
     # Columns of text, and beside the one with bars the space for them: from the lowest number to 1.
     widths = [ruler.longest_width(texts, points) + gap for texts in zip(*table.rows, strict=True)]
@@ -130,25 +129,22 @@ def _table(table: Summary, points: float, width: float, scale: ColorScale, theme
         for number, text in enumerate(titles)
     ]
     top = -len(lines) * line_height
-    words, marks = list[Word](), list[tuple[float, float]]()
-    for number, texts in enumerate(table.rows):
+    words = list[Word]()
+    for number, (texts, is_control) in enumerate(zip(table.rows, controls, strict=True)):
         y = top - (number + 0.5) * row
         for column, text in enumerate(texts):
             is_right = (table.align or ">" * len(texts))[column] == ">"
             place = lefts[column] + (widths[column] - gap if is_right else 0.0)
-            words.append(Word(place, y, text, "right" if is_right else "left", points=points))
+            words.append(Word(place, y, text, "right" if is_right else "left", points=points, faint=is_control))
         length = bars[number]
         if length is not None:
             start, end = sorted((axis, axis + length * unit))
             box = Box(start, y - BAR_HEIGHT * row / 2, end - start, BAR_HEIGHT * row)
-            words.append(Word(start, y, "", box=box, fill=_scale_color(scale, float(np.sign(length)))))
-        marks += [(axis + dot * unit, y) for dot in dots[number]]
+            fill = rgb(theme["faint"]) if is_control else _scale_color(scale, float(np.sign(length)))
+            words.append(Word(start, y, "", box=box, fill=fill))
     bottom = top - len(table.rows) * row
     ends = np.array([[[axis, top], [axis, bottom]]])
     strokes = [Strokes(ends, np.ones(1), rgb(theme["faint"]), (AXIS_POINTS, 0.0))]
-    if marks:
-        places = np.array(marks)[:, None] + np.array([[0, 0], [DOT_LENGTH, DOT_LENGTH]])
-        strokes.append(Strokes(places, np.full(len(marks), DOT_OPACITY), rgb(theme["ink"]), (DOT_POINTS, 0.0)))
     return Content(
         max(right - gap, *(ruler.width(line.text, title_points, bold=True) for line in lines)),
         -bottom,
@@ -159,17 +155,17 @@ def _table(table: Summary, points: float, width: float, scale: ColorScale, theme
     )
 
 
-def _graph(graph: RouteGraph, scale: ColorScale, points: float, width: float, ruler: Ruler) -> Content:
+def _graph(graph: RouteGraph, scale: ColorScale, points: float, width: float, theme: Theme, ruler: Ruler) -> Content:
     """Returns the graph from (0, 0) downwards, with the words of its moves at the right, the largest of a row first."""
     small, line = points * WORD_SIZE, points * WORD_SIZE * LINE_ROWS / POINTS_PER_INCH
     title_points, y, lines = points * TITLE_SIZE, 0.0, list[TextLine]()
-    for text in ruler.wrap(f"routes: {graph.share}", title_points, width, bold=True):
+    for text in ruler.wrap(f"Routes: {graph.share}", title_points, width, bold=True):
         lines.append(TextLine(0, y, text, title_points, bold=True, faint=False))
         y -= title_points * LINE_HEIGHT / POINTS_PER_INCH
 
     # Each row of layers is as high as the words of its moves; tokens share the width that the words leave.
     numbers = range(len(graph.rows))
-    moves = [[move for move in reversed(graph.lines) if move.row == number and move.text] for number in numbers]
+    moves = [[move for move in reversed(graph.lines) if move.row == number] for number in numbers]
     heights = [max(MIN_ROW_LINES, len(moves[number]) + 0.5) * line for number in numbers]
     bottom = y - line - sum(heights)
     levels = bottom + np.concatenate([[0.0], np.cumsum(heights)])
@@ -196,7 +192,8 @@ def _graph(graph: RouteGraph, scale: ColorScale, points: float, width: float, ru
         box = Box(x, middle - line / 2, source_width, line)
         words.append(Word(x + SOURCE_PADDING * line, middle, source.text, box=box, fill=fill, points=small))
 
-    strokes = []
+    columns = np.array([[[x, levels[0]], [x, levels[-1]]] for x in middles])  # of the tokens, from layer to layer
+    strokes = [Strokes(columns, np.ones(len(middles)), rgb(theme["hatch"]), (AXIS_POINTS, 0.0))]
     for sign in (-1, 1):
         signed = [each for each in graph.lines if each.strength * sign > 0]
         ends = np.array(

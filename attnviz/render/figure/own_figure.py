@@ -68,7 +68,7 @@ class OwnFigure(Figure):
 
     def write_word(self, word: Word, points: float, theme: Theme) -> None:
         """Writes a token on the rectangle behind it, if it has one; ``points`` is the font size of all tokens."""
-        points, ink = word.points or points, theme["ink"]
+        points, ink = word.points or points, theme["faint" if word.faint else "ink"]
         if (box := word.box) is not None:
             patch = Rectangle((box.x, box.y), box.width, box.height, edgecolor="none", linewidth=0.0)
             patch.set(facecolor="none" if word.fill is None else np.divide(word.fill, 255))

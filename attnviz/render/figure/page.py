@@ -89,6 +89,7 @@ class Word:
     fill: tuple[int, int, int] | None = None  # the colour of the box; ``None`` draws the token as masked
     marked: bool = False  # True if the box has an outline
     points: float | None = None  # its font size; ``None`` for that of all tokens
+    faint: bool = False  # True for grey letters
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,8 +105,7 @@ class Summary:
     rows: tuple[tuple[str, ...], ...]  # the cells of each row, one per column
     # the length of each cell's bar, -1 to 1, or ``None`` for no bar; empty if no cell has one
     bars: tuple[tuple[float | None, ...], ...] = ()
-    # the positions of dots beside each row's bar, on the bars' scale, to compare it with; empty if no row has any
-    dots: tuple[tuple[float, ...], ...] = ()
+    controls: tuple[bool, ...] = ()  # True for each row that the one above it is judged by; empty if there is none
     align: str = ""  # ``<`` (left) or ``>`` (right) for each column; empty if all columns are right-aligned
     title: str = ""  # its heading, if it is one of several tables
 
@@ -149,10 +148,10 @@ class RouteLine(NamedTuple):
     """A line of a graph of routes, upwards from a token's place under a row of layers to a place above it."""
 
     start: int  # the column in which it begins
-    end: int  # the column in which it ends; the same if the amount stays at the token
+    end: int  # the column in which it ends; the same if heads look at their own token
     row: int  # the row of layers that it crosses, from below
     strength: float  # -1 to 1: its size relative to the largest of the graph, in steps that the eye sees
-    text: str = ""  # the heads that move the amount, with the amount; "" for what stays
+    text: str  # the heads that move the amount, with the amount
 
 
 class RouteSource(NamedTuple):
@@ -166,7 +165,7 @@ class RouteSource(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RouteGraph:
-    """The routes to a prediction: tokens across, layers upwards, lines for what heads move and for what stays."""
+    """The routes to a prediction: tokens across, layers upwards, lines for what heads move."""
 
     title: str
     share: str  # how much of all that heads move its lines carry

@@ -41,6 +41,11 @@ def replacement_words(by: str, texts: int) -> str:
     return {"zero": "zero", "mean": mean}.get(by, "its output on another text")
 
 
+def p_text(p: float, draws: int) -> str:
+    """Returns the p of a rank among so many draws, such as ``0.048 (least)`` if no draw reached it."""
+    return f"{p:.2g}{' (least)' * (p == 1 / (1 + draws))}"
+
+
 def least_p_remarks(judged: Sequence[tuple[float, int]], draws: str = "sets") -> list[str]:
     """Returns a remark on those p that are the least that so few draws can give, and on several p; none without such.
 

@@ -50,38 +50,55 @@ def page_of(why: Why, **look: Any) -> Page:
     return arrange_text(picture_of(report_of(why, **look)), RULER)
 
 
-def test_routes_stand_under_the_text_with_the_strongest_line_between_the_tokens_that_it_joins(why: Why) -> None:
+def test_routes_stand_under_the_tables_and_each_line_between_tokens_has_its_words(why: Why) -> None:
     content = page_of(why).content
-    text = next(word.y for word in content.words if word.text == "sat")
-    places = {word.text: (word.x, word.y) for word in content.words if word.y < text}
-    _, positive, *_ = content.strokes
+    lowest = min(word.y for word in content.words if word.faint)
+    places = {word.text: (word.x, word.y) for word in content.words if word.y < lowest}
+    columns, _, positive, *_ = content.strokes[-3:]
     start, end = positive.ends[int(positive.strengths.argmax())]
     assert positive.strengths.max() <= 1
     for place, label in ((start, "sat"), (end, "cat (6)")):
         x, y = places[label]
         assert x < place[0] < x + RULER.width(label, content.points)
         assert y < place[1]
+        assert place[0] in columns.ends[:, 0, 0]
     assert start[1] < end[1]
-    assert "sat → cat (6): 1.0, 1.1 +20.2" in places
+    moves = {text for text in places if ": " in text}
+    assert "sat → cat (6): 1.0, 1.1 +20.2" in moves
+    assert len(moves) == sum(len(strokes.ends) for strokes in content.strokes[-2:])
 
 
-def test_bars_and_the_dots_of_controls_are_as_long_as_their_numbers(why: Why) -> None:
+def test_bars_of_losses_and_of_controls_are_as_long_as_their_numbers(why: Why) -> None:
     content = page_of(why).content
-    rows = {word.text: word.y for word in content.words}
-    bars = {word.y: word.box for word in content.words if not word.text}
-    *_, axis, dots = content.strokes
+    rows = {word.text: word for word in content.words}
+
+    def bar(name: str) -> Word:
+        row = rows[name]
+        return min(
+            (word for word in content.words if not word.text and word.y == row.y and word.x > row.x),
+            key=lambda word: word.x,
+        )
 
     def length(name: str) -> float:
-        box = bars[rows[name]]
+        box = bar(name).box
         assert box is not None
         return box.width
 
+    nat = length("without heads 1.0 and 1.1") / 8
     assert length("head 1.0") / length("head 1.1") == pytest.approx(10.67 / 9.50, rel=1e-3)
-    assert length("without heads 1.0 and 1.1") == pytest.approx(2 * length("“sat” hidden"))
-    zero, nat = axis.ends[0, 0, 0], length("without heads 1.0 and 1.1") / 8
-    np.testing.assert_allclose((dots.ends[:, 0, 0] - zero) / nat, [-2, 0, 2, 6, 0.5], atol=1e-6)
-    heads, token = rows["each other set of 2 heads removed"], rows["the only other token hidden"]
-    assert dots.ends[:, 0, 1].tolist() == [heads] * 4 + [token]
+    # of several controls, that which loses most
+    for name, lost in (
+        ("“sat” hidden", 4),
+        ("control: each other set of 2 heads", 6),
+        ("control: the only other token", 0.5),
+    ):
+        assert length(name) == pytest.approx(lost * nat, rel=1e-3)
+        assert rows[name].faint == name.startswith("control")
+    greys = {bar(name).fill for name in rows if name.startswith("control")}
+    assert len(greys) == 1
+    assert greys.isdisjoint({bar("head 1.0").fill, bar("embedding").fill})
+    assert "at most 6.00" in rows
+    assert "0.50" in rows
 
 
 def test_the_rows_of_the_sum_add_up_to_it(why: Why) -> None:
@@ -135,6 +152,6 @@ def test_a_deck_begins_with_the_answer_and_draws_it_on_one_slide(why: Why) -> No
     texts = [" ".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame) for slide in deck.slides]
     assert "After “cat” (6) the trained model predicts “sat” 100%." in texts[0]
     assert "falls by" not in texts[0]
-    assert texts[1].startswith("What adds to the logit of “sat”")
+    assert texts[1].startswith("What the model adds up: the logit of “sat”")
     assert "the log-probability of “sat” falls by 8.00 nats" in first.notes_slide.notes_text_frame.text
     assert [shape.shape_type for shape in second.shapes].count(MSO_SHAPE_TYPE.PICTURE) == 1

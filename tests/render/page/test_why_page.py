@@ -161,7 +161,7 @@ def test_checks_stand_beside_the_mean_of_their_controls(shared: Shared) -> None:
         ["without heads 1.2, 2.1", "−2.00"], ["2 other heads removed at random", "−0.10"],
         ["without “cat”", "−3.50"], ["another token hidden at random", "0.00"],
     ]  # fmt: skip
-    assert opened.page.get_attribute(".row.control", "title") == "−0.80 to +0.75; 3 draws, p = 0.25"
+    assert opened.page.get_attribute(".row.control", "title") == "−0.80 to +0.75; 3 draws, p = 0.25 (least)"
 
 
 def test_each_route_leads_to_its_head_at_its_cell(shared: Shared) -> None:
