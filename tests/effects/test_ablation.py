@@ -213,11 +213,12 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
     assert zero != pytest.approx(mean, rel=1e-3)
 
 
-def test_a_mean_is_over_the_tokens_of_all_texts_without_padding() -> None:
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_mean_is_over_the_tokens_of_all_texts_without_padding(count: int) -> None:
     """Against a hook that writes the mean of what entered the projection in plain runs."""
     model: Any = model_of("LlamaForCausalLM")
     padded = {"input_ids": IDS[1:], "attention_mask": (torch.arange(TOKENS) < TOKENS - 2).long()[None]}
-    texts: list[dict[str, Any]] = [{"input_ids": IDS[:1, :5]}, {"input_ids": IDS[:1]}, padded]
+    texts: list[dict[str, Any]] = [{"input_ids": IDS[:1, :5]}, padded, {"input_ids": IDS[:1]}][:count]
     columns, projection = slice(2 * SIZE, 3 * SIZE), model.get_submodule("model.layers.1.self_attn.o_proj")
     caught: list[Tensor] = []
     handle = projection.register_forward_pre_hook(lambda module, given: caught.append(given[0][0, :, columns]))
@@ -243,6 +244,7 @@ def test_a_mean_is_over_the_tokens_of_all_texts_without_padding() -> None:
 
     effects = attnviz.ablate(model, texts, last_logit, heads=["1.2"], replace_by="mean")
     assert effects["1.2"].values == pytest.approx(changes, abs=1e-5)
+    assert effects.baseline == pytest.approx(float(torch.stack(logits).mean()), abs=1e-5)
     alone = attnviz.ablate(model, texts[:1], last_logit, heads=["1.2"], replace_by="mean")
     assert alone["1.2"].mean != pytest.approx(changes[0], rel=1e-2)  # of one text the mean is another
 
