@@ -302,7 +302,7 @@ def test_entropy_of_uniform_row_is_log2_of_visible_keys() -> None:
 def test_unknown_metric_lists_the_known() -> None:
     with pytest.raises(
         AttnvizError,
-        match=r"unknown metric 'inducton'; did you mean induction\? Choose entropy, .* or picture-distance",
+        match=r"unknown metric 'inducton'; did you mean induction\? Choose .*\bentropy, .* or picture-distance",
     ):
         named_measure("inducton", METRICS.values())
 
