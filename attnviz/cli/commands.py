@@ -402,13 +402,11 @@ def explain(
     from attnviz.explain.files import write as write_explanation
     from attnviz.render.terminal.lines import look_of_terminal
 
-    remark_lines = 1 + int(input == Input())  # the suggestion, and the remark on the sample text
+    remark_lines = int(input == Input())  # the remark on the sample text
     sized_look = look_of_terminal(look, remark_lines) if output.suffix is None else look
     shown_look = replace(sized_look, height=None if all else sized_look.height, for_command_line=True)
     explanation = explain_head(computation, number, step, line_width(suffix, shown_look), shown_look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
-    if step is None and output.suffix is None:
-        suggest_next("for one step: --step softmax; for all in full: --all or -o notes.html")
 
 
 @command()
