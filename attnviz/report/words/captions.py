@@ -310,8 +310,12 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
     panel, row, column, noun, level = found
     name = f"head {panel.heading.subject}" if panel.group else panel.heading.subject
     if not panel.pooled:
-        tokens = f"from {quoted_token(panel.rows.labels[row])} to {quoted_token(panel.columns.labels[column])}"
-        return f"; the largest {noun} is {level}, {name}, {tokens}"
+        query, key = (
+            quoted_token(axis.labels[index])
+            + (f" ({axis.edges[index]})" if axis.labels.count(axis.labels[index]) > 1 else "")
+            for axis, index in ((panel.rows, row), (panel.columns, column))
+        )
+        return f"; the largest {noun} is {level}, {name}, from {query} to {key}"
     kind = f"largest {noun}" if panel.pool == "max" else "largest mean of a block"
     return (
         f"; the {kind} is {level}, {name}, around query {panel.rows.middle(row)} and key {panel.columns.middle(column)}"

@@ -79,6 +79,13 @@ def test_caption_places_the_largest_weight_that_it_says_and_not_one_that_is_so_b
         assert "60%" in caption
 
 
+def test_only_a_token_that_comes_twice_is_numbered_where_the_largest_weight_is_said() -> None:
+    maps = replace(random_maps(tokenize("a b a"), causal=True), heads=(0,))
+    weights = np.array([[[1, 0, 0], [0.5, 0.5, 0], [0.1, 0.7, 0.2]]], dtype=np.float32)
+    caption = report_of(Recording(maps=(replace(maps, weights=weights, scores=weights),), model="a model")).caption
+    assert caption.endswith("from “a” (2) to “b”."), caption
+
+
 def test_a_text_of_one_token_never_has_the_largest_weight_of_a_batch() -> None:
     maps = [replace(random_maps(tokenize(text), causal=True), item=item) for item, text in enumerate(("a b c", "d"))]
     assert "text 0, from" in report_of(Recording(maps=tuple(maps), model="a model")).caption
