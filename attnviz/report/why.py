@@ -192,6 +192,11 @@ def controls_of(check: Check) -> tuple[str, str, str]:
     return f"{_others_of(check)} {removed} at random", losses, draws
 
 
+def control_name(check: Check) -> str:
+    """Returns what a control of a check is called beside it, such as ``control: 4 other heads``."""
+    return f"control: {_others_of(check)}"
+
+
 def _others_of(check: Check) -> str:
     """Returns what each control is, such as ``4 other heads`` or ``the only other token``."""
     noun, size = "token" if check.kind == "source" else "head", len(check.names)
@@ -359,7 +364,7 @@ def _loss_chart(why: Why) -> Summary:
             largest = float(check.controls.max())
             note = "" if check.is_exhaustive else f"p = {p_text(check.p, count)}"
             loss = f"{'at most ' * (count > 1)}{nats(largest)}"
-            rows.append((f"control: {_others_of(check)}", loss, largest, note, True))
+            rows.append((control_name(check), loss, largest, note, True))
     labels, texts, losses, notes, controls = zip(*rows, strict=True)
     table = listed(
         Column("removed", labels, align="<"),

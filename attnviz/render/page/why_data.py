@@ -14,7 +14,7 @@ from attnviz.effects.unit_effects import UnitEffects
 from attnviz.effects.why import Check, Why
 from attnviz.render.page.packing import PagePlan, axis_edges
 from attnviz.report.picture.report import HeadCells, WhyAnswer
-from attnviz.report.why import controls_of, sum_rows
+from attnviz.report.why import control_name, controls_of, sum_rows
 from attnviz.report.words.choices import CHOICES
 from attnviz.text.named_groups import REMAINDER_LABELS
 from attnviz.text.tokens import Tokens
@@ -195,10 +195,10 @@ def _about_check(check: Check) -> dict[str, Any]:
     if len(check.names) > MAX_NAMED:
         names.append(f"{len(check.names) - MAX_NAMED} more")
     noun = "" if check.kind == "source" else "head " if len(check.names) == 1 else "heads "
-    others, _, draws = controls_of(check) if len(check.controls) else ("", "", "")
+    draws = controls_of(check)[2] if len(check.controls) else ""
     return {
         "label": f"without {noun}{', '.join(names)}",
-        "others": others,
+        "others": control_name(check) + ", at most" * (len(check.controls) > 1),
         "draws": draws,
         "lost": _short(check.lost),
         "controls": [_short(lost) for lost in check.controls.tolist()],

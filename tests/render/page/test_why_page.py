@@ -153,13 +153,13 @@ def test_text_is_shaded_by_what_tokens_add_around_the_paper_without_the_sink(sha
     assert hues == ["more", "less"]
 
 
-def test_checks_stand_beside_the_mean_of_their_controls(shared: Shared) -> None:
+def test_checks_stand_beside_the_control_that_loses_most(shared: Shared) -> None:
     opened = shared(explained)
     opened.show_why()
     rows = opened.page.evaluate(ROWS, ".why-view > div:nth-child(2) > section")
     assert [row[:2] for row in rows] == [
-        ["without heads 1.2, 2.1", "−2.00"], ["2 other heads removed at random", "−0.10"],
-        ["without “cat”", "−3.50"], ["another token hidden at random", "0.00"],
+        ["without heads 1.2, 2.1", "−2.00"], ["control: 2 other heads, at most", "−0.80"],
+        ["without “cat”", "−3.50"], ["control: another token", "0.00"],
     ]  # fmt: skip
     assert opened.page.get_attribute(".row.control", "title") == "−0.80 to +0.75; 3 draws, p = 0.25 (least)"
 

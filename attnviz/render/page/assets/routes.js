@@ -18,6 +18,8 @@ const WIDEST_ROUTE = 9; // pixels of the strongest line
 const LARGEST_SOURCE = 6; // pixels of the radius of the strongest source
 const HIT_WIDTH = 10; // pixels around a line in which a pointer finds it
 const NAMED_ROUTES = 8; // the strongest lines, which have the names of their heads beside them
+const BESIDE_NAME = 9; // pixels from a token's column to the names of the heads that move it
+const NAME_HEIGHT = 0.72; // of these names, in rows above the line, which rises late
 const LOOP = 20; // pixels beside a token
 const HALO = { stroke: "var(--paper)", "stroke-width": 3, "paint-order": "stroke", "stroke-linejoin": "round", "pointer-events": "none" }; // around letters over lines
 const LEAST_COLUMN = 16; // pixels from label to label
@@ -69,15 +71,24 @@ export function routesFigure({ routes, edges, target, width, most, linkOf, point
   const widest = Math.max(...columns.map((token) => textWidth(label(token), FAINT.size)));
   const isTurned = widest > step - 6;
   const foot = isTurned ? 18 + Math.min(TURNED_LABEL, widest) * Math.sin((-TURN * Math.PI) / 180) : FOOT;
-  const row = Math.min(LAYER_ROW, (most + FOOT - foot) / layers);
-  const bottom = GRAPH_TOP + layers * row;
+  // A run of layers without edges has the height of one with edges.
+  /** @type {[number, number][]} */
+  const rows = []; // the first and the last layer of each row
+  const hasEdges = routes.layers.map((layer) => edges.some((edge) => edge.layer === layer));
+  for (let level = 0; level < layers; level++) {
+    if (level && !hasEdges[level] && !hasEdges[level - 1]) rows[rows.length - 1][1] = level;
+    else rows.push([level, level]);
+  }
+  const row = Math.min(LAYER_ROW, (most + FOOT - foot) / rows.length);
+  const bottom = GRAPH_TOP + rows.length * row;
+  const levels = rows.flatMap(([first, last], place) => Array.from({ length: last - first + 1 }, (_, step) => place + step / (last - first + 1)));
   const x = (/** @type {number} */ token) => GRAPH_LEFT + (columns.indexOf(token) + 0.5) * step;
-  const y = (/** @type {number} */ level) => bottom - level * row;
+  const y = (/** @type {number} */ level) => bottom - (levels[level] ?? rows.length) * row;
   const least = Math.abs(edges.at(-1)?.adds ?? 0);
   const size = { ...FAINT, color: "var(--ink)" };
 
   const every = Math.ceil(11 / row);
-  const numbers = routes.layers.map((layer, level) => level % every === 0 && textAt(String(layer), GRAPH_LEFT - 10, y(level + 0.5), { ...FAINT, align: "end" }));
+  const numbers = rows.map(([first, last], place) => place % every === 0 && textAt(first === last ? String(routes.layers[first]) : `${routes.layers[first]}–${routes.layers[last]}`, GRAPH_LEFT - 6, bottom - (place + 0.5) * row, { ...FAINT, align: "end" }));
   /** @type {Tree[]} */
   const stays = [];
   /** @type {Tree[]} */
@@ -121,10 +132,11 @@ export function routesFigure({ routes, edges, target, width, most, linkOf, point
   const heads = edges.slice(0, NAMED_ROUTES).flatMap((edge) => {
     const beside = besideOf(edge);
     if (beside[0] !== edge) return [];
-    const [from, to, level] = [x(edge.key), x(edge.query), y(routes.layers.indexOf(edge.layer) + 0.5)];
+    const [from, to, level] = [x(edge.key), x(edge.query), y(routes.layers.indexOf(edge.layer))];
     const name = beside.map((other) => other.name).join(", ");
-    if (from === to) return [from > width / 2 ? textAt(name, to - 10, level, { ...FAINT, align: "end" }) : textAt(name, to + LOOP - 4, level, FAINT)];
-    return [textAt(name, from + 0.3 * (to - from), level, { ...FAINT, align: "middle" })];
+    if (from === to) return [textAt(name, to - BESIDE_NAME, level - (1 - NAME_HEIGHT) * row, { ...FAINT, align: "end" })];
+    const side = from < to ? 1 : -1;
+    return [textAt(name, from + side * BESIDE_NAME, level - NAME_HEIGHT * row, { ...FAINT, align: side > 0 ? "start" : "end" })];
   });
   const names = columns.map((token) => {
     const name = fitText(label(token), FAINT.size, isTurned ? TURNED_LABEL : step);

@@ -108,9 +108,9 @@ function candidateBars() {
 /** What is lost without parts, each above its control. @returns {Bar[]} */
 function checkBars() {
   return whyOf().checks.flatMap(({ label, others, draws, lost, controls }) => {
-    const mean = controls.reduce((sum, one) => sum + one, 0) / (controls.length || 1);
+    const most = Math.max(...controls); // beside which the loss is judged
     const range = `${amountText(-Math.max(...controls))} to ${amountText(-Math.min(...controls))}${draws && `; ${draws}`}`;
-    const control = { label: others, adds: mean, text: amountText(-mean), kind: "control", title: range };
+    const control = { label: others, adds: most, text: amountText(-most), kind: "control", title: range };
     return [{ label, adds: lost, text: amountText(-lost), kind: "even" }, ...(controls.length ? [control] : [])];
   });
 }
