@@ -80,9 +80,10 @@ def test_caption_places_the_largest_weight_that_it_says_and_not_one_that_is_so_b
 
 
 def test_only_a_token_that_comes_twice_is_numbered_where_the_largest_weight_is_said() -> None:
-    maps = replace(random_maps(tokenize("a b a"), causal=True), heads=(0,))
     weights = np.array([[[1, 0, 0], [0.5, 0.5, 0], [0.1, 0.7, 0.2]]], dtype=np.float32)
-    caption = report_of(Recording(maps=(replace(maps, weights=weights, scores=weights),), model="a model")).caption
+    maps = replace(random_maps(tokenize("a b a")), heads=(0,), weights=weights, scores=weights)
+    maps = replace(maps, visible=np.tri(3, dtype=bool))
+    caption = report_of(Recording(maps=(maps,), model="a model")).caption
     assert caption.endswith("from “a” (2) to “b”."), caption
 
 
