@@ -33,7 +33,7 @@ CELL, LABELS, TOP = 36, 190, 110  # pixels: of a cell's side, of the column of n
 PAPER, INK, FAINT, HATCHED, ODD = "#ffffff", "#1f2933", "#8895a3", "#eef1f4", "#d9822b"
 
 
-MODULES = {  # by dotted name: ``attnviz.maps.dense``, or ``attnviz.maps`` for ``__init__.py``
+MODULES = {  # by dotted name: ``attnviz.maps.cell_maps``, or ``attnviz.maps`` for ``__init__.py``
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "attnviz").rglob("*.py"))
 }

@@ -34,9 +34,9 @@ from transformers.modeling_utils import AttentionInterface
 
 import attnviz
 from attnviz.base.errors import AttnvizError, or_list
+from attnviz.maps.derived import without_sink
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.maps.sink import without_sink
 from tests.capture.small_architectures import MODELS, STYLES, auto, build, candidates
 
 DEFAULT, EAGER, FLEX, KERNEL = "default", "eager", "flex_attention", "kernel_of_the_sweep"

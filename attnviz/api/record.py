@@ -12,9 +12,8 @@ from torch import nn
 from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import CaptureBlock
-from attnviz.capture.labels import LabelsOfIds, TokenLabels
+from attnviz.capture.labels import CaptureOptions, LabelsOfIds, TokenLabels
 from attnviz.capture.model_calls import name_of
-from attnviz.capture.options import CaptureOptions
 from attnviz.maps.layer_maps import LayerMaps, known_cells
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import RecordedAttention, Selection

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.grouped import refuse_missing_units
+from attnviz.maps.grouped import Units, refuse_missing_units
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import head_name
 from attnviz.metrics.steps import refuse_later_keys
@@ -19,7 +19,6 @@ from attnviz.metrics.unit_attention import (
 from attnviz.metrics.unit_shares import calibrated_score, question_scores
 from attnviz.text.named_groups import TOKENS
 from attnviz.text.selection import Grouping, Selection
-from attnviz.text.units import Units
 
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array

@@ -28,8 +28,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option, overflow_error
 from attnviz.base.machine import refuse_without_memory
-from attnviz.maps.dense import OnDemandMaps
-from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.cell_maps import FactoredMaps, OnDemandMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.recording import Recording
 from attnviz.maps.visibility import shared_or_per_head

@@ -18,7 +18,7 @@ from attnviz.base.machine import is_out_of_memory, refuse_without_memory
 from attnviz.base.progress import track
 from attnviz.base.reading import open_file, parse_json, read_lines
 from attnviz.base.tensor_file import Entry, MemoryTensors
-from attnviz.maps.dense import DenseMaps
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import read_settings
 from attnviz.maps.saved_tokens import read_tokens

@@ -1,4 +1,4 @@
-"""Opens, bounds and checks every untrusted file, and declares what a value of its JSON may be.
+"""Opens, bounds and checks every untrusted file, declares what its JSON may hold, and finds files by patterns.
 
 No other package opens a file (``tests/base/test_opened_files.py`` lists the exceptions). Files of tensors are read by
 ``tensor_file``, which checks each value when it is read. Whatever is taken out of a model's folder, a recording, an
@@ -9,13 +9,15 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from attnviz.base.errors import AttnvizError, did_you_mean, option
+from attnviz.base.progress import working
 
 MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of all texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file in a model's folder; the largest vocabularies are a fifth of it
@@ -297,3 +299,78 @@ def quoted(value: Any) -> str:
         return f"a number of more than {MAX_QUOTED_CHARACTERS} digits"
     text = repr(value[:MAX_QUOTED_CHARACTERS] if isinstance(value, str | list) else value)
     return text if len(text) <= MAX_QUOTED_CHARACTERS else f"{text[:MAX_QUOTED_CHARACTERS]}…"
+
+
+MAX_ENTRIES = 1_000_000  # of folders that are read for one pattern
+MAX_PATTERN_PARTS = 100
+WILD = "*?["  # characters of a pattern; ``**`` alone stands for any folders
+
+
+def matching_files(pattern: str, most: int, what: str) -> list[Path]:
+    """Returns the files that a pattern of ``*``, ``?``, ``[a-z]`` and ``**`` matches, in the order of their paths.
+
+    Names that begin with a dot match only a pattern that does.
+
+    Raises:
+        AttnvizError: for more than ``most`` files, or ``MAX_ENTRIES`` in folders; ``what`` begins the refusal.
+    """
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    parts = [part for index, part in enumerate(parts) if parts[index : index + 2] != ["**", "**"]]
+    if len(parts) > MAX_PATTERN_PARTS:
+        raise AttnvizError(f"{what} has more than {MAX_PATTERN_PARTS} folders; give a shorter pattern")
+    files = set[Path]()
+    with working("looking for files"):
+        walk = _Walk(what)
+        for path in walk.matches(Path("/" if pattern.startswith("/") else ""), parts):
+            if path.is_file():
+                files.add(path)
+            if len(files) > most:
+                raise AttnvizError(f"{what} matches more than {most} files; give a pattern that matches fewer")
+    return sorted(files)
+
+
+class _Walk:
+    """A search through folders that counts what it reads."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.entries = what, 0
+
+    def matches(self, folder: Path, parts: list[str]) -> Iterator[Path]:
+        """Yields the paths below a folder that the parts of a pattern match."""
+        if not parts:
+            yield folder
+        elif parts[0] == "**":
+            for inner_folder in self._folders(folder, set()):
+                yield from self.matches(inner_folder, parts[1:] or ["*"])
+        elif any(character in parts[0] for character in WILD):
+            for name in self._names(folder):
+                if fnmatchcase(name, parts[0]) and (name[0] != "." or parts[0][0] == "."):
+                    yield from self.matches(folder / name, parts[1:])
+        elif os.path.lexists(folder / parts[0]):
+            yield from self.matches(folder / parts[0], parts[1:])
+
+    def _folders(self, folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
+        """Yields a folder and all below it, each once; ``visited`` holds the device and number of those before."""
+        try:
+            status = os.stat(folder)
+        except (OSError, ValueError):
+            return
+        place = status.st_dev, status.st_ino
+        if not stat.S_ISDIR(status.st_mode) or place in visited:
+            return
+        visited.add(place)
+        yield folder
+        for name in self._names(folder):
+            if name[0] != ".":
+                yield from self._folders(folder / name, visited)
+
+    def _names(self, folder: Path) -> list[str]:
+        """Returns the names in a folder in order; none if it is no folder, or cannot be read."""
+        try:
+            names = sorted(os.listdir(folder))
+        except (OSError, ValueError):
+            return []
+        self.entries += len(names)
+        if self.entries > MAX_ENTRIES:
+            raise AttnvizError(f"{self.what} leads through more than {MAX_ENTRIES:,} files; give a narrower pattern")
+        return names

@@ -17,8 +17,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.labels import CaptureOptions
 from attnviz.capture.model_calls import logits_of_last
-from attnviz.capture.options import CaptureOptions
 from attnviz.effects.measures import predictions_in
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings

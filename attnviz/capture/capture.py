@@ -20,9 +20,9 @@ from attnviz.capture.assembly.implicit import capture_recurrence
 from attnviz.capture.assembly.output_projection import ProjectionSearch, expected_norms
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import Windows, joined_windows
+from attnviz.capture.calls.arguments import hidden_from_run
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import BatchShape
-from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.calls.recurrence import ObservedRecurrence
 from attnviz.capture.flow.axes import Lineage
 from attnviz.capture.flow.sites import (
@@ -45,10 +45,9 @@ from attnviz.capture.hooks.torch_functions import (
     StopForward,
     UnreadableCall,
 )
-from attnviz.capture.labels import GivenLabels
-from attnviz.capture.options import CaptureOptions
+from attnviz.capture.labels import CaptureOptions, GivenLabels
+from attnviz.capture.model_calls import RunCounter, TextLoops
 from attnviz.capture.recording_builder import RecordingBuilder
-from attnviz.capture.runs import RunCounter, TextLoops
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import IMPLICIT, AttentionPart
 from attnviz.text.tokens import Tokens

@@ -16,11 +16,10 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture import Capture
 from attnviz.capture.flow.sites import ModuleIndex, modules_of
+from attnviz.capture.hooks.library_functions import TRANSFORMERS_PATCHES, recurrence_patches
 from attnviz.capture.hooks.observing_mode import TORCH_PATCHES, GlobalHook, Patches, add_observer, remove_observer
-from attnviz.capture.hooks.recurrences import recurrence_patches
 from attnviz.capture.hooks.torch_functions import Observer, StopForward
-from attnviz.capture.hooks.transformers_kernels import TRANSFORMERS_PATCHES
-from attnviz.capture.options import CaptureOptions
+from attnviz.capture.labels import CaptureOptions
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import IMPLICIT
 

@@ -14,14 +14,12 @@ from attnviz.capture.assembly.output_path import quantized_part
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
+from attnviz.capture.hooks.library_functions import calls_recurrences
 from attnviz.capture.hooks.observing_mode import anything_compiled, unobserved_modules
-from attnviz.capture.hooks.recurrences import calls_recurrences
 from attnviz.capture.hooks.torch_functions import UNUSED, OtherResult
-from attnviz.capture.labels import GivenLabels
-from attnviz.capture.model_calls import name_of
-from attnviz.capture.options import CaptureOptions
-from attnviz.capture.runs import RunCounter
-from attnviz.maps.dense import DenseMaps
+from attnviz.capture.labels import CaptureOptions, GivenLabels
+from attnviz.capture.model_calls import RunCounter, name_of
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import IMPLICIT, AttentionPart, refuse_missing

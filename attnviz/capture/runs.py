@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.calls.arguments import hidden_from_run, unreadable_kind
 from attnviz.capture.calls.layout import BatchShape
-from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import Piece
 from attnviz.capture.flow.sites import CallSite
 

@@ -200,7 +200,7 @@ def _save_recording(
     else:
         recording = record_batch(read_batch(batch, input), settings, selection, values=values)
     if half:
-        from attnviz.maps.factored import halve
+        from attnviz.maps.cell_maps import halve
 
         recording = halve(recording)
     save(recording, path, output.force)

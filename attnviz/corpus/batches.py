@@ -166,7 +166,7 @@ def picture_files(paths: Sequence[str]) -> list[str]:
     files_of_paths = list[list[str]]()
     for path in paths:
         if not Path(path).exists() and any(character in path for character in "*?["):
-            from attnviz.base.patterns import MAX_ENTRIES, matching_files
+            from attnviz.base.reading import MAX_ENTRIES, matching_files
 
             candidates = matching_files(path, MAX_ENTRIES, repr(path))
         elif path and Path(path).is_dir():

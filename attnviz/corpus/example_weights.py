@@ -15,7 +15,7 @@ from attnviz.base.printable import printable
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.options import CaptureOptions
+from attnviz.capture.labels import CaptureOptions
 from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow, pack
 from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey import Survey

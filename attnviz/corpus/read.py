@@ -145,7 +145,7 @@ def _corpus_files(path: str) -> list[str]:
     is_pattern = not resolved_path.exists() and any(character in path for character in "*?[")
     files = [resolved_path]
     if is_pattern:
-        from attnviz.base.patterns import MAX_ENTRIES, matching_files
+        from attnviz.base.reading import MAX_ENTRIES, matching_files
 
         files = matching_files(path, MAX_ENTRIES, repr(path))
         if not files:

@@ -31,8 +31,7 @@ from attnviz.corpus.sums import (
 from attnviz.corpus.survey import NO_TEXT, TOP, Examples, ExampleText, Survey
 from attnviz.corpus.token_classes import picture_metrics, surveyed_metrics
 from attnviz.maps.saved import read_settings, read_silent_layers, silence_header
-from attnviz.metrics.head_filter import NAME
-from attnviz.metrics.measure import RANGES, ROUNDING, Need
+from attnviz.metrics.measure import NAME, RANGES, ROUNDING, Need
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import REST_METRICS
 from attnviz.text.head_name import KnownHead

@@ -14,17 +14,17 @@ from attnviz.base.printable import printable
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.labels import CaptureOptions
 from attnviz.capture.model_calls import run_model
-from attnviz.capture.options import CaptureOptions
 from attnviz.corpus.batches import Batch, SurveyOptions, without_picture
 from attnviz.corpus.measure import CallNumbers, measure_call
 from attnviz.corpus.sums import Tallies, TextNumbers, offset_bins, position_bins
 from attnviz.corpus.survey import Examples, Survey
 from attnviz.corpus.texts_grid import CachedGrids, TextBatch
+from attnviz.maps.derived import without_sink
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.pooled import CallMetrics, concatenated_metrics
 from attnviz.maps.recording import Recording
-from attnviz.maps.sink import without_sink
 from attnviz.metrics.call_metrics import measure_queries, metrics_of_queries
 from attnviz.metrics.grid import Columns
 from attnviz.metrics.metrics import Metric

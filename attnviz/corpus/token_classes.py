@@ -14,8 +14,7 @@ from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.metrics.grid import Cells, Grid
-from attnviz.metrics.head_filter import NAME
-from attnviz.metrics.measure import Need
+from attnviz.metrics.measure import NAME, Need
 from attnviz.metrics.metrics import METRICS, OF_THOSE_SEEING, Metric
 from attnviz.metrics.query_grid import TOKEN_NUMBERS, sentences_of
 from attnviz.text.tokens import Tokens

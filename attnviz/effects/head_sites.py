@@ -18,7 +18,7 @@ from attnviz.capture.flow.products import contraction
 from attnviz.capture.flow.sites import CallSite, ModuleIndex, is_within
 from attnviz.capture.hooks.observing_mode import add_observer, remove_observer
 from attnviz.capture.hooks.torch_functions import Observer
-from attnviz.capture.options import CaptureOptions
+from attnviz.capture.labels import CaptureOptions
 from attnviz.effects.module_calls import EDITED, Key, ModuleCalls, record_calls
 from attnviz.text.head_name import HeadName, HeadsOfCall, KnownHead, distinguishing_parts
 from attnviz.text.selection import AttentionPart, Selection

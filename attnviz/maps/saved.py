@@ -123,11 +123,11 @@ def _from_tensors(file: "Tensors") -> "Recording":
             key_layer=None if stored.value.get("key_layer") is None else stored.count("key_layer"),
         )
         if saved_as == "dense":
-            from attnviz.maps.dense import DenseMaps
+            from attnviz.maps.cell_maps import DenseMaps
 
             maps.append(DenseMaps.from_tensors(stored, call))
         elif saved_as == "factored":
-            from attnviz.maps.factored import FactoredMaps
+            from attnviz.maps.cell_maps import FactoredMaps
 
             maps.append(FactoredMaps.from_tensors(stored, call))
         elif saved_as == "recurrent":

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.maps.derived import without_sink
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long, known_cells
 from attnviz.maps.pooled import CallMetrics, concatenated_metrics
 from attnviz.maps.recording import (
@@ -19,11 +20,9 @@ from attnviz.maps.recording import (
     heads_with_cells,
     measurable_heads,
 )
-from attnviz.maps.sink import without_sink
 from attnviz.metrics.grid import Array, Cells, Columns, Grid
-from attnviz.metrics.head_filter import refuse_filter, texts_of_filter
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
-from attnviz.metrics.measure import Measure, named_measure
+from attnviz.metrics.measure import Measure, named_measure, refuse_filter, texts_of_filter
 from attnviz.metrics.metrics import METRICS, Metric, metric_names, sink_share
 from attnviz.metrics.patterns import (
     FIRST_TOKEN,

@@ -12,11 +12,10 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, number_ranges, option
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
+from attnviz.maps.cell_maps import DenseMaps
+from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps, without_sink
 from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.maps.recording import head_name
-from attnviz.maps.sink import without_sink
 from attnviz.streaming.overview import bands_of_queries
 
 MAX_ROLLOUT_TOKENS = 8_192  # 512 MB for a matrix in float64; three are in memory at once

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.metrics.head_filter import DescribedHead, parse_filter
 from attnviz.metrics.measure import (
     NORMAL_95,
+    DescribedHead,
     Measure,
     Need,
     example_noun,
     finite_number,
     margin_of_mean,
     named_measure,
+    parse_filter,
     sentence_of,
 )
 from attnviz.metrics.metrics import METRICS, Metric
@@ -282,7 +283,7 @@ class HeadFrame:
             sort: the name of a measure, largest value first, or smallest first if the measure says so; a minus before
                 it reverses this. NaN is always last. ``None`` keeps the order of the rows.
             top: the number of rows to keep after sorting; ``None`` for all.
-            filter: a filter in the language of `attnviz.metrics.head_filter`; ``None`` for all rows.
+            filter: a filter in the language of `attnviz.metrics.measure`; ``None`` for all rows.
         """
         measure = None
         if sort is not None:  # a metric of image patches is known by name also where there are none
@@ -328,7 +329,7 @@ class HeadFrame:
         return [indices[index] for index in order.tolist()]
 
     def filtered_rows(self, filter: str) -> list[int]:
-        """Returns the indices of the rows that pass a filter in the language of `attnviz.metrics.head_filter`."""
+        """Returns the indices of the rows that pass a filter in the language of `attnviz.metrics.measure`."""
         passes = parse_filter(filter, self.names)
         return [index for index, head in enumerate(self._tested_fields) if passes(head)]
 

@@ -1,7 +1,24 @@
-"""Defines what a number of a head measures, under which conditions, and the 95 % interval of a mean of such numbers."""
+"""Defines what a number of a head measures, with the 95 % interval of a mean, and filters of heads by such numbers.
+
+Filters have one language in every list of heads, such as ``previous>0.5 layer:3-5``. A head passes if every word holds.
+A word is one of
+
+- a metric, an operator and a number: ``previous>0.5``, ``sink<=.2``; an unambiguous prefix of the metric is enough;
+- ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``,
+  ``head:encoder:4.11``;
+- ``kind:self`` or ``kind:cross``;
+- ``text:`` and a list of the texts of a batch, from 0: ``text:1``, ``text:0,2-3``;
+- part of the head's pattern, or its name: ``induction``, ``4.11``, ``encoder:4.11``;
+- a head that is named by its sink, as lists write it: ``sink: [CLS]``, or ``sink:`` for any token. ``sink`` also keeps
+  heads that do something else beside a sink.
+
+A minus negates a word: ``-uniform``. A comparison is False for a head that lacks the number.
+"""
 
 import math
-from collections.abc import Iterable
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
@@ -9,7 +26,9 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
-from attnviz.base.errors import AttnvizError, choices
+from attnviz.base.errors import AttnvizError, choices, option
+from attnviz.text.head_name import FILTER_WORDS, parse_head_name
+from attnviz.text.selection import parse_numbers
 
 NOTHING_ELSE = "queries that see two keys or more"
 NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
@@ -127,3 +146,133 @@ def margin_of_mean(numbers: Float64Array) -> float:
 def finite_number(number: float) -> float | None:
     """Returns the number for JSON: ``None`` if it is not finite."""
     return float(number) if math.isfinite(number) else None
+
+
+OPERATIONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": lambda value, number: abs(value - number) < EQUAL_WITHIN,
+}
+EQUAL_WITHIN = 0.005  # tables show two decimals: what looks equal there is equal
+KINDS = ("self", "cross")
+EXAMPLE = "sink>0.5 layer:3-5"
+NAME = r"[a-z][a-z0-9-]*"  # of a number of heads
+COMPARISON = re.compile(rf"({NAME})(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class DescribedHead:
+    """The fields of a head that a filter tests."""
+
+    name: str  # its name, such as ``4.11`` or ``encoder:4.11``
+    layer: int  # the layer's number
+    head: int  # the head's number in its layer
+    kind: str  # ``self`` or ``cross``
+    pattern: str  # the names of its patterns, in plain words
+    numbers: Mapping[str, float]  # its numbers by the name of the measure; NaN where it has none
+    text: int | None = 0  # the number of its text in a batch; ``None`` for means over texts, -1 over a corpus
+
+    def is_called(self, word: str) -> bool:
+        """True if a word of a filter is the head's name, or its numbers, which several heads may have."""
+        return word in (self.name.lower(), f"{self.layer}.{self.head}")
+
+
+HeadTest = Callable[[DescribedHead], bool]
+
+
+def parse_filter(text: str, metrics: Iterable[str]) -> HeadTest:
+    """Returns the predicate of a filter: a head passes if every word holds for it."""
+    # An operator joins the words around it, and a colon the word after it, so that each test is one word.
+    compact_text = re.sub(r"(?<!\s)\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
+    names = tuple(metrics)
+    tests = [_word_test(word, names) for word in compact_text.lower().split()]
+    return lambda head: all(test(head) for test in tests)
+
+
+def refuse_filter(text: str, metrics: Iterable[str]) -> None:
+    """Raises AttnvizError if no head could be filtered by this text, whichever of the metrics it has."""
+    names = tuple(metrics)
+    prefixes = [match[1] for match in COMPARISON.finditer(text.lower())]
+    parse_filter(text, (*names, *(prefix for prefix in prefixes if any(name.startswith(prefix) for name in names))))
+
+
+def _word_test(word: str, metrics: tuple[str, ...]) -> HeadTest:
+    """Returns the predicate of one word of a filter; each minus before the word negates it."""
+    minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)  # a word of minuses alone keeps one
+    if minuses:
+        test = _word_test(word[minuses:], metrics)
+        expected_result = minuses % 2 == 0  # two minuses cancel each other
+        return lambda head: test(head) == expected_result
+    if match := COMPARISON.fullmatch(word):
+        metric, compare, number = find_metric_name(match[1], metrics), OPERATIONS[match[2]], float(match[3])
+        return lambda head: compare(head.numbers.get(metric, math.nan), number)  # no comparison with NaN is true
+    name, colon, value = word.partition(":")
+    if colon and name == "sink":
+        return lambda head: f"sink: {value}" in head.pattern.lower()
+    if colon and value and (name in FILTER_WORDS or parse_head_name(word) is None) and name in TESTS:
+        return TESTS[name](value)
+    if re.search(r"[<>=:]", word) and parse_head_name(word) is None:
+        example = EXAMPLE if "previous" in metrics or not metrics else f"{metrics[0]}>0.5 layer:3-5"
+        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; write one as {example!r}")
+    return lambda head: head.is_called(word) or word in head.pattern.lower()
+
+
+def find_metric_name(prefix: str, names: Iterable[str]) -> str:
+    """Returns the name of a metric: ``prefix`` if it is one, else the only name that begins with it."""
+    metrics = tuple(names)
+    if prefix in metrics:
+        return prefix
+    matches = [name for name in metrics if name.startswith(prefix)]
+    if len(matches) == 1:
+        return matches[0]
+    raise AttnvizError(f"unknown metric {prefix!r}; {choices(prefix, matches or metrics)}")
+
+
+def _layer_test(value: str) -> HeadTest:
+    """Returns the predicate of a head in the layers that ``value`` lists, as in ``3-5,7``."""
+    layers = parse_numbers(value, "layers")
+    return lambda head: head.layer in layers
+
+
+def _head_test(value: str) -> HeadTest:
+    """Returns the predicate of the heads that ``value`` lists: names as in ``4.11,5.0``, or numbers as in ``0,2-4``."""
+    if "." in value:
+        names = value.split(",")
+        return lambda head: any(map(head.is_called, names))
+    heads = parse_numbers(value, "heads")
+    return lambda head: head.head in heads
+
+
+def texts_of_filter(text: str) -> set[int] | None:
+    """Returns the texts of a batch that a filter asks for; ``None`` if it asks for none."""
+    lists = re.findall(r"(?<!\S)texts?:\s*([\d,-]+)(?!\S)", text.lower())
+    return set.intersection(*(set(parse_numbers(numbers, "texts")) for numbers in lists)) if lists else None
+
+
+def _text_test(value: str) -> HeadTest:
+    """Returns the predicate of a head over the texts of a batch that ``value`` lists, as in ``0,2-3``.
+
+    Means over texts pass: their texts were chosen before.
+    """
+    texts = parse_numbers(value, "texts")
+    return lambda head: head.text is None or head.text in texts
+
+
+def _kind_test(value: str) -> HeadTest:
+    """Returns the predicate of ``kind:self`` or ``kind:cross``; raises AttnvizError for another kind."""
+    if value not in KINDS:
+        raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; write kind:self or kind:cross")
+    return lambda head: head.kind == value
+
+
+TESTS: dict[str, Callable[[str], HeadTest]] = {
+    "layer": _layer_test,
+    "layers": _layer_test,
+    "head": _head_test,
+    "heads": _head_test,
+    "kind": _kind_test,
+    "text": _text_test,
+    "texts": _text_test,
+}

@@ -24,8 +24,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, choices, or_list
 from attnviz.base.reading import open_file
 from attnviz.metrics.grid import Array, Cells, Columns, Grid, Rows
-from attnviz.metrics.head_filter import NAME
-from attnviz.metrics.measure import RANGES, ROUNDING, Need
+from attnviz.metrics.measure import NAME, RANGES, ROUNDING, Need
 from attnviz.metrics.metrics import METRICS, Metric
 
 FIELDS: Mapping[str, type] = {"unit": str, "needs": str, "only_seeing": bool, "smallest_first": bool}

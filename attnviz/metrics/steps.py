@@ -11,7 +11,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.grouped import refuse_missing_units
+from attnviz.maps.grouped import Units, refuse_missing_units
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording, chosen_heads, head_name
 from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest_unit, unit_frame
@@ -19,7 +19,6 @@ from attnviz.text.groups import SENTENCES
 from attnviz.text.named_groups import GENERATED, PASSAGES, TOKENS, TURNS, named_groups
 from attnviz.text.selection import Grouping, Selection, Span, resolve_span
 from attnviz.text.tokens import TEXTS, Tokens
-from attnviz.text.units import Units
 
 STRONGEST_TOKENS = 8  # the keys of a step that are listed
 MAX_NUMBERS = 2**26  # the largest heads x steps x units, which are in memory at once

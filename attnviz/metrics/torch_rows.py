@@ -15,8 +15,7 @@ from attnviz.base.machine import pooling_device
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import BLOCK_KEYS, CountedCells, QueryGrid
 from attnviz.metrics.row_blocks import POWERS, GridRows, grids, where
-from attnviz.streaming.overview import Factors
-from attnviz.streaming.plan import HIDDEN, LOG2_E
+from attnviz.streaming.overview import HIDDEN, LOG2_E, Factors
 from attnviz.streaming.torch_pass import run_parallel, tensor_of
 
 BAND_CELLS = 2**22  # the largest number of cells of a band: one head's rows of some queries

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.maps.grouped import Units
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.media.image import Image
 from attnviz.metrics.unit_shares import last_unit, sink_tokens
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import GENERATED, named_groups
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
 
 NEAR_UNITS = 3  # directly after a unit, whose attention to it is not counted in a long text
 MIN_SCORES = 4  # units with a score that a kurtosis needs

@@ -12,13 +12,13 @@ from functools import cached_property
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.maps.grouped import Units
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import REMAINDER_LABELS, named_groups, numbered_label, singular
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
 
 MIN_RUN_KEYS = 256  # runs with at least this many keys on average are streamed one by one
 MAX_STREAMED_CELLS = 2**27  # of all heads that are streamed at once; a run needs 12 bytes for 64 of them

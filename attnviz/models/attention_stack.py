@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from attnviz.attention.modules import AttentionOutput, MultiHeadAttention
 from attnviz.base.arrays import BoolArray, FloatArray, array_of
 from attnviz.base.errors import overflow_error
-from attnviz.maps.dense import DenseMaps
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
-    from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.cell_maps import FactoredMaps
     from attnviz.models.reading.computation import Computation
 
 
@@ -170,7 +170,7 @@ def factored_maps(
 ) -> "FactoredMaps":
     """Returns the maps of one layer over a long text: queries, keys and log-sum-exps in place of weights."""
     from attnviz.attention.mask import Mask
-    from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.cell_maps import FactoredMaps
     from attnviz.streaming.overview import Factors
 
     chosen_heads = heads_of(module, heads)

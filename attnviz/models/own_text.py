@@ -99,8 +99,8 @@ class OwnTextReader(Reader):
         import torch
 
         from attnviz.capture.capture_block import CaptureBlock
+        from attnviz.capture.labels import CaptureOptions
         from attnviz.capture.model_calls import same_draws
-        from attnviz.capture.options import CaptureOptions
 
         options = CaptureOptions(selection=Selection(layers=(0,)), stop=True, receive=lambda *call: None)
         inputs = self.inputs_of(torch.zeros(1, count, dtype=torch.long))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import printable_json
-from attnviz.maps.dense import key_head_numbers
+from attnviz.maps.cell_maps import key_head_numbers
 from attnviz.maps.recording import head_name
 from attnviz.maps.saved_tokens import tokens_to_tensors
 from attnviz.metrics.head_frame import HeadFrame, metrics_first

@@ -9,7 +9,7 @@ from attnviz.base.progress import working
 from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.layer_maps import known_cells
 from attnviz.maps.recording import UNUSED_LABELS, ChosenHead, HeadKey, Recording, chosen_heads, head_key
-from attnviz.report.maps.fitting import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
+from attnviz.report.maps.head_panels import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import (
     Ranking,
     filtered_heads_of,

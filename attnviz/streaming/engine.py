@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import FloatArray
 from attnviz.base.machine import pooling_device
 from attnviz.base.progress import track
-from attnviz.streaming.overview import Factors, Overview
-from attnviz.streaming.plan import BITS, TILE, LoadedHead, Tile, TilePlan
+from attnviz.streaming.overview import BITS, TILE, Factors, LoadedHead, Overview, Tile, TilePlan
 
 
 def overview_of(

@@ -19,8 +19,7 @@ from torch.nn import functional
 from attnviz.attention.kernels import fused_attention, has_fused_attention
 from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import FloatArray
-from attnviz.streaming.overview import Factors, Overview, block_edges
-from attnviz.streaming.plan import BlockAxis, Tile
+from attnviz.streaming.overview import BlockAxis, Factors, Overview, Tile, block_edges
 
 MAX_BYTES = {"cpu": 2**26, "cuda": 2**29}  # of the weights on blocks in memory at once
 WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this

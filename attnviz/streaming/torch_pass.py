@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.progress import track
-from attnviz.streaming.plan import BITS, Band, Tile, TilePlan
+from attnviz.streaming.overview import BITS, Band, Tile, TilePlan
 
 Group = TypeVar("Group")
 Item = TypeVar("Item")

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.patterns import matching_files
 from attnviz.base.printable import printable, printable_line
-from attnviz.base.reading import read_json, read_text
+from attnviz.base.reading import matching_files, read_json, read_text
 from attnviz.media.text import refuse_surrogates
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import QUESTION, numbered_label

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.patterns import matching_files
+from attnviz.base.reading import matching_files
 
 FILES = "a.txt b.txt c.md sub/d.txt sub/deep/e.txt sub/.hidden.txt .dots/f.txt odd[1]/g.txt two/deep/h.txt".split()
 
@@ -51,6 +51,6 @@ def test_counts_are_compared_before_they_grow(tree: Path, monkeypatch: pytest.Mo
         matching_files("**/*.txt", 2, "it")
     with pytest.raises(AttnvizError, match="it has more than 100 folders; give a shorter pattern"):
         matching_files("*/" * 101, 2, "it")
-    monkeypatch.setattr("attnviz.base.patterns.MAX_ENTRIES", 3)
+    monkeypatch.setattr("attnviz.base.reading.MAX_ENTRIES", 3)
     with pytest.raises(AttnvizError, match="it leads through more than 3 files; give a narrower pattern"):
         matching_files("**/*.txt", 100, "it")

@@ -18,7 +18,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import PATCHES, CaptureBlock
 from attnviz.capture.hooks.observing_mode import GlobalHook, Patch
-from attnviz.capture.options import CaptureOptions
+from attnviz.capture.labels import CaptureOptions
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection
 from tests.conftest import cells

@@ -12,7 +12,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.flow.axes import Piece
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.runs import RunCounter, TextLoops
+from attnviz.capture.model_calls import RunCounter, TextLoops
 from tests.conftest import cells
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from attnviz.cli.commands import main
+from attnviz.maps.grouped import Units
 from attnviz.maps.saved import load
 from attnviz.models.huggingface.chat import tokenize_example, with_answer
 from attnviz.models.huggingface.tokens import tokenize_text, with_generated
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.conversation import Conversation
-from attnviz.text.units import Units
 from tests.streams import Streams
 
 MODEL = Path(os.environ.get("ATTNVIZ_DECODER", ""))

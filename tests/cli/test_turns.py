@@ -13,12 +13,12 @@ import pytest
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.grouped import Units
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
 from tests.models.huggingface.chats import chat_model
 from tests.streams import Streams
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.grouped import GroupedMaps, join_window, regroup
+from attnviz.maps.grouped import GroupedMaps, Units, join_window, regroup
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
-from attnviz.text.units import Units
 from tests.conftest import cells
 from tests.maps.peak_memory import peak_memory
 

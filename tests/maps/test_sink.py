@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 import attnviz
 from attnviz.attention.mask import Mask
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.derived import with_sink, without_sink
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
-from attnviz.maps.sink import with_sink, without_sink
 from attnviz.metrics.call_metrics import measure
 from attnviz.metrics.combine import rollout
 from attnviz.streaming.overview import Factors

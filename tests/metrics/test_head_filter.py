@@ -5,7 +5,7 @@ import math
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.metrics.head_filter import DescribedHead, parse_filter
+from attnviz.metrics.measure import DescribedHead, parse_filter
 from tests.languages import FILTERS
 
 HEADS, METRICS = [DescribedHead(**head) for head in FILTERS["heads"]], FILTERS["metrics"]

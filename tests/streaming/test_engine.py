@@ -14,8 +14,7 @@ from attnviz.base.machine import pooling_device
 from attnviz.streaming import plan
 from attnviz.streaming.engine import overview_of, write_product
 from attnviz.streaming.fused_pass import DeviceFactors
-from attnviz.streaming.overview import Factors, Overview, block_edges
-from attnviz.streaming.plan import TilePlan
+from attnviz.streaming.overview import Factors, Overview, TilePlan, block_edges
 from tests import room
 from tests.maps.examples import (
     ALL,

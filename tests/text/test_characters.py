@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from attnviz.base.bounded import run_bounded
+from attnviz.maps.grouped import Units
 from attnviz.text.groups import unit_starts
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_encoding, visible_label
-from attnviz.text.units import Units
 from tests.text.made_tokenizers import MADE, TEXTS, made_tokenizer
 
 Spans = list[tuple[int, int]]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.grouped import landmarks
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw, options_for_medium
@@ -21,7 +22,6 @@ from attnviz.report.picture.report import DrawnReport
 from attnviz.text.named_groups import compile_mark
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
-from attnviz.text.units import landmarks
 from tests.conftest import random_maps
 from tests.report.examples import drawn
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.grouped import Units, landmarks
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import labelled_matches, named_groups
 from attnviz.text.tokens import Tokens, tokenize
-from attnviz.text.units import Units, landmarks
 
 TEXT = "Chapter 1\n  It was so. Ah\n\nChapter 2\nNo more."
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnviz.maps.grouped import Units
 from attnviz.media.text import Text
 from attnviz.text.groups import Groups
 from attnviz.text.places import find_place
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
 from tests.text.examples import made_tokens
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.media.timed_words import read_words
-from attnviz.metrics.head_filter import parse_filter
+from attnviz.metrics.measure import parse_filter
 from attnviz.text.conversation import Conversation
 from attnviz.text.groups import unit_starts
 from attnviz.text.named_groups import labelled_matches

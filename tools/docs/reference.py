@@ -29,7 +29,7 @@ You need not import these: functions return or take them.
 VALUES = (
     "attnviz.text.tokens.Tokens",
     "attnviz.maps.layer_maps.LayerMaps",
-    "attnviz.maps.dense.DenseMaps",
+    "attnviz.maps.cell_maps.DenseMaps",
     "attnviz.maps.layer_maps.CellMaps.window",
     "attnviz.maps.layer_maps.Window",
     "attnviz.effects.effect_table.Effects",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
-from attnviz.text.units import Units
+from attnviz.maps.grouped import Units
 
 FIXED_LINES = 3  # title, status and hints
 MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; a tile of sorted heads has a number after its name

@@ -10,9 +10,9 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import Screen, open_head
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State, View
+from attnviz.maps.grouped import Units
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.text.tokens import Tokens, first_words
-from attnviz.text.units import Units
 
 SAID_KEYS = 2  # keys that the message names
 MIN_SAID_WEIGHT = 0.005  # smaller ones would read 0%

@@ -13,11 +13,11 @@ from attnviz.browse.moves.cursor import (
     settle,
 )
 from attnviz.browse.session.state import State
+from attnviz.maps.grouped import Units
 from attnviz.report.picture.colors import Steps
 from attnviz.report.words.choices import CHOICES
 from attnviz.text.named_groups import TURNS
 from attnviz.text.places import find_place, place_name
-from attnviz.text.units import Units
 
 EXAMPLE_ADDRESS = "head=3.4&query=it"
 HEAD_NAMES, TOKEN_NAMES = ("head", "heads", "together"), ("query", "key")
@@ -121,7 +121,7 @@ def state_at(screen: Screen, state: State, address: str) -> State:
         )
     session = screen.session
 
-    from attnviz.metrics.head_filter import find_metric_name
+    from attnviz.metrics.measure import find_metric_name
 
     view, sort = state.view, values.get("sort", "")
     if sort:

@@ -9,9 +9,9 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.state import View
+from attnviz.maps.grouped import Units
 from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import bands_of_queries, block_edges, pool_weights
-from attnviz.text.units import Units
 
 MAX_POOLED_CELLS = 1_000_000  # pairs of tokens; a larger block is sampled first and refined later
 MAX_BAND_CELLS = 1_000_000  # cells of a band of queries, so that memory stays bounded

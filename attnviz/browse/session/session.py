@@ -25,7 +25,7 @@ from attnviz.browse.session.blocks import (
 )
 from attnviz.browse.session.ranking import Ranking
 from attnviz.browse.session.state import Direction, Theme, View
-from attnviz.maps.grouped import block_cells
+from attnviz.maps.grouped import Units, block_cells
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording, cell_heads, chosen_heads, head_name
 from attnviz.media.image import Image
@@ -40,7 +40,6 @@ from attnviz.text.head_name import parse_head_name
 from attnviz.text.named_groups import TURNS
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens, is_padding
-from attnviz.text.units import Units
 
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame

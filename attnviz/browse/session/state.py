@@ -42,7 +42,7 @@ class View:
     own_scale: bool = False  # each head has a colour scale of its own
     order: str | None = None  # the metric that heads are sorted by; None for the order of layers
     ascending: bool = False  # the smallest number first
-    filter: str = ""  # words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them
+    filter: str = ""  # words that must all hold for a listed head, as `attnviz.metrics.measure` reads them
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class SurveyView:
     selection: Selection = field(default_factory=Selection)  # the heads to show
     sort: str | None = None  # the metric that heads are sorted by; None for the order of layers
     ascending: bool = False  # the smallest number first
-    filter: str = ""  # words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them
+    filter: str = ""  # words that must all hold for a listed head, as `attnviz.metrics.measure` reads them
     axis_names: str = ""  # of the metrics across and up, as ``--style points:`` takes them; "" chooses two
     texts_by: str | None = None  # the metric that chooses a head's examples; None: that of the order or the clearest
     given_names: Mapping[str, str] = field(default_factory=dict)  # of heads, by ``layer.head``

@@ -24,10 +24,10 @@ from attnviz.browse.view.cells import Cells, cell_lines, legend, preview_status,
 from attnviz.browse.view.graphics import PictureArea
 from attnviz.browse.view.parts import Drawing, Hit, Listed, Parts, Side, short_name, words
 from attnviz.browse.view.text import ShadedTokens, seconds_above, text_pane, unique_label
+from attnviz.maps.grouped import Units
 from attnviz.render.terminal.lines import Line, Span, bar
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import PERCENT, Panel
-from attnviz.text.units import Units
 
 BAR_WIDTH, FEATURE_BAR_WIDTH = 6, 4  # columns of a bar beside a key, and beside a feature
 MINIMAP_LINES = 8

@@ -14,10 +14,10 @@ from attnviz.browse.view.cells import Cells, cell_lines, quantity_text
 from attnviz.browse.view.head import marked_label
 from attnviz.browse.view.parts import Drawing, Hit, Parts, padded_line, short_name, words
 from attnviz.browse.view.text import ShadedTokens, text_pane, unique_label
+from attnviz.maps.grouped import Units
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
 from attnviz.report.picture.panels import Quantity
-from attnviz.text.units import Units
 
 MAX_SCALED_ROWS = 32  # rows of scores or changes whose values set the colours
 

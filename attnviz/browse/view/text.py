@@ -16,6 +16,7 @@ from attnviz.browse.session.blocks import TokenRow
 from attnviz.browse.view.cells import shaded_span
 from attnviz.browse.view.graphics import PictureArea, picture_lines
 from attnviz.browse.view.parts import CURSOR_COLOR, Drawing, Hit, beside, words
+from attnviz.maps.grouped import Units, written_texts
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
 from attnviz.media.text import Text
@@ -37,7 +38,6 @@ from attnviz.report.picture.panels import PERCENT, Axis, Heading, Panel, Quantit
 from attnviz.text.groups import WORDS
 from attnviz.text.named_groups import TURNS
 from attnviz.text.tokens import Tokens, first_words
-from attnviz.text.units import Units, written_texts
 
 MIN_IMAGE_LINES = 4  # in fewer nothing can be recognised
 GAP = 2  # columns between two images

@@ -25,12 +25,11 @@ from attnviz.capture.calls.attention_call import (
     pick_heads,
 )
 from attnviz.capture.flow.sites import CallSite
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
+from attnviz.maps.cell_maps import MAX_FLOAT32_LOGSUMEXP, DenseMaps, FactoredMaps
+from attnviz.maps.derived import with_sink
 from attnviz.maps.layer_maps import MAX_DIFFERENCE, LayerMaps, Window, is_long
 from attnviz.maps.pooled import CallMetrics, PooledMaps, concatenated_metrics, pool_heads
 from attnviz.maps.recurrent import RecurrentMaps
-from attnviz.maps.sink import with_sink
 from attnviz.maps.visibility import place_of_first_query, position_of_first_query, shared_or_per_head, visible_to_heads
 from attnviz.metrics.call_metrics import all_metrics
 from attnviz.streaming.overview import Factors, ScoreFactors

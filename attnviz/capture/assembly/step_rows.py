@@ -9,8 +9,7 @@ import numpy as np
 from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.capture.assembly.captured_call import CapturedCall, joined_cells, largest_known
 from attnviz.capture.assembly.key_marks import KeyMarks
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.visibility import shared_or_per_head

@@ -10,7 +10,7 @@ from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import layers_phrase, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, joined_cells, largest_known
 from attnviz.capture.flow.moved_rows import Origin
-from attnviz.maps.dense import DenseMaps
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
 
 NOT_A_TOKEN = -1  # stands for padding in a window

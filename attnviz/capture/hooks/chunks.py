@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.assembly.windows import Windows
+from attnviz.capture.calls.arguments import share_memory
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
 from attnviz.capture.calls.observed_calls import with_all_keys
-from attnviz.capture.calls.readable import share_memory
 from attnviz.capture.flow.axes import LongerAxis, Piece
 from attnviz.capture.flow.sites import CallingModule, CallSite
 from attnviz.capture.hooks.torch_functions import ObservedCall

@@ -22,8 +22,14 @@ from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.kernels import attention_with_logsumexp
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key, extra_keys_of
-from attnviz.capture.calls.readable import share_memory, unreadable_kind, untraced
+from attnviz.capture.calls.arguments import (
+    bind_dot_product,
+    bind_query_and_key,
+    extra_keys_of,
+    share_memory,
+    unreadable_kind,
+    untraced,
+)
 from attnviz.capture.flow.functions import Arguments, Keywords, TorchCall
 from attnviz.capture.flow.sites import is_within
 from attnviz.capture.hooks.torch_functions import DOT_PRODUCT, Observer, StopForward

@@ -21,11 +21,12 @@ from attnviz.capture.calls.arguments import (
     bind_dot_product,
     bind_fused,
     fused_call,
+    hidden_from_run,
+    unreadable_kind,
 )
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import FOLDED_AXES, BatchShape, layout_of_queries, layout_of_use, plain_layouts
 from attnviz.capture.calls.observed_calls import kernel_call, use_call
-from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.calls.recurrence import ObservedRecurrence
 from attnviz.capture.flow.axes import FEATURES, NOTHING, Lineage, have_separate_inputs, is_all
 from attnviz.capture.flow.dataflow import DataFlow

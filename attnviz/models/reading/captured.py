@@ -50,8 +50,8 @@ def record_module(
     import torch
 
     from attnviz.capture.capture_block import CaptureBlock
+    from attnviz.capture.labels import CaptureOptions
     from attnviz.capture.model_calls import same_draws
-    from attnviz.capture.options import CaptureOptions
 
     options = CaptureOptions(
         selection=selection,
@@ -131,7 +131,7 @@ class LayerCalls:
 
     def __init__(self, model: "nn.Module", layer: int, attention: Any) -> None:
         from attnviz.capture.capture_block import CaptureBlock
-        from attnviz.capture.options import CaptureOptions
+        from attnviz.capture.labels import CaptureOptions
 
         selection = Selection(layers=(layer,))
         options = CaptureOptions(

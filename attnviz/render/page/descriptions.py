@@ -6,6 +6,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from attnviz.base.arrays import IntArray
+from attnviz.maps.grouped import Units, written_texts
 from attnviz.maps.layer_maps import LayerMaps, mean_visible_key_counts
 from attnviz.media.image import Image
 from attnviz.media.sound import Sound
@@ -23,7 +24,6 @@ from attnviz.text.groups import WORDS
 from attnviz.text.named_groups import TURNS
 from attnviz.text.places import spaces_before
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units, written_texts
 
 LARGEST_CODE = 65_534  # the code of a metric's largest value; the next code stands for NaN
 MAX_LABELLED_TOKENS = 3  # a block of more tokens has the first and the last in its label

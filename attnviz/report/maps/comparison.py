@@ -14,8 +14,8 @@ from attnviz.maps.grouped import block_cells, regroup
 from attnviz.maps.recording import ChosenHead, Recording, chosen_heads
 from attnviz.metrics.call_metrics import with_filtered_texts
 from attnviz.metrics.change import change_frame, compare
-from attnviz.metrics.head_filter import refuse_filter
 from attnviz.metrics.head_frame import HeadFrame
+from attnviz.metrics.measure import refuse_filter
 from attnviz.report.heads.head_numbers import with_page_numbers
 from attnviz.report.maps.deck import max_slides, on_one_slide, with_slides
 from attnviz.report.maps.exact_numbers import with_scales_of_figure

@@ -14,7 +14,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
-from attnviz.report.maps.fitting import HeadSummaries, answering_first
+from attnviz.report.maps.head_panels import HeadSummaries, answering_first
 from attnviz.report.maps.heatmaps import Ranking, shows_images
 from attnviz.report.maps.rows import MAX_HEADS, MEAN_OF_ALL
 from attnviz.report.maps.text_rows import token_report

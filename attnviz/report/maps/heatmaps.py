@@ -9,8 +9,16 @@ from attnviz.base.errors import option
 from attnviz.base.progress import track
 from attnviz.maps.recording import ChosenHead, HeadKey, Recording, chosen_heads
 from attnviz.media.image import Image
-from attnviz.report.maps.fitting import HeadSummaries, answering_first, fit_first_heads, fit_screen
-from attnviz.report.maps.head_panels import drawn, head_panels, map_remarks, titled_panels
+from attnviz.report.maps.head_panels import (
+    HeadSummaries,
+    answering_first,
+    drawn,
+    fit_first_heads,
+    fit_screen,
+    head_panels,
+    map_remarks,
+    titled_panels,
+)
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Heading
 from attnviz.report.picture.report import DrawnReport

@@ -359,7 +359,7 @@ def token_axis(
     labels = tuple(position_label(start, seconds) for start in starts) if is_pooled else tokens.labels[span]
     marks: tuple[Mark, ...] = ()
     if mark is not None:
-        from attnviz.text.units import landmarks
+        from attnviz.maps.grouped import landmarks
 
         marks = tuple((token, label) for token, label in landmarks(tokens, mark) if span.start <= token < span.stop)
     return Axis(

@@ -10,12 +10,12 @@ from attnviz.browse.session.state import Theme
 from attnviz.browse.view.cells import Cells, cell_lines
 from attnviz.browse.view.parts import PAPERS, Drawing, Hit, beside, padded_line, style_of, words
 from attnviz.browse.view.text import ShadedTokens, running_text
+from attnviz.maps.grouped import Units
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import ColorScale, colormap, luminance
 from attnviz.report.picture.panels import PERCENT
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
 from tests.browse.examples import TRUE_COLOR, after, drawn_lines, screen_of, shown_text
 
 ONE = CellBlock(np.ones((2, 3), dtype=np.float32), np.array([[True, False, True], [True, True, True]]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from torch import Tensor
 
 import attnviz
@@ -15,8 +16,6 @@ from attnviz.capture.assembly.captured_call import capture_call, maps_of
 from attnviz.capture.assembly.factors import mask_of, position_rules
 from attnviz.capture.calls.attention_call import DenseCall, FactoredCall
 from attnviz.capture.flow.sites import CallSite
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.text.tokens import Tokens
 

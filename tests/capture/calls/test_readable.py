@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls.readable import unreadable_kind
+from attnviz.capture.calls.arguments import unreadable_kind
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.hooks.torch_functions import RECOGNIZERS
 from tests.conftest import cells

@@ -16,6 +16,7 @@ from attnviz.api.recording import drawable
 from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.grouped import Units, written_texts
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording, chosen_heads
 from attnviz.maps.saved import load, save
@@ -31,7 +32,6 @@ from attnviz.report.picture.report import DrawnReport
 from attnviz.report.words.captions import model_name
 from attnviz.text.conversation import Conversation
 from attnviz.text.selection import Selection
-from attnviz.text.units import Units, written_texts
 from tests.models.huggingface.picture_models import QUESTION, TEXT, qwen_folder, word_tokenizer
 from tests.streams import Streams
 

@@ -12,6 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.grouped import Units
 from attnviz.models.huggingface.chat import tokenize_example, with_answer
 from attnviz.models.huggingface.folder import VOCABULARIES
 from attnviz.models.huggingface.replay import answer_tokens
@@ -29,7 +30,6 @@ from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.conversation import Conversation
 from attnviz.text.server_answer import ServerAnswer
 from attnviz.text.tokens import tokenize
-from attnviz.text.units import Units
 from tests.models.huggingface.chats import STYLES, chat_tokenizer
 from tests.text.made_tokenizers import MADE, TEXTS, made_tokenizer
 

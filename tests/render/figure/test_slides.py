@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnviz.maps.cell_maps import DenseMaps
 from pptx import Presentation
 from pptx.util import Inches
 
@@ -18,7 +19,6 @@ import attnviz
 from attnviz.base.errors import AttnvizError, option
 from attnviz.cli.decoding import film_options
 from attnviz.cli.options import Output
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
 from attnviz.models.reading.example import Example

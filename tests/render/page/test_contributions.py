@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnviz.maps.cell_maps import FactoredMaps
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import contribution_bound, contributions_of, mean_contribution
-from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.build import build_report
