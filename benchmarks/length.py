@@ -19,12 +19,12 @@ from statistics import median
 
 import numpy as np
 import torch
-from attnviz.maps.cell_maps import FactoredMaps
 from torch import Tensor
 from torch.nn import functional
 
 from attnviz.attention.kernels import attention_and_logsumexp
 from attnviz.attention.mask import Mask
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.metrics.call_metrics import measure
 from attnviz.streaming.overview import Factors
 from attnviz.text.tokens import tokenize

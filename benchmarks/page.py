@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 from attnviz.attention.mask import Mask
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import Factors
 from attnviz.text.tokens import Tokens

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.api import drawing
 from attnviz.api.recording import drawable
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 from benchmarks.timing import pair_commands, pair_functions, report

@@ -14,11 +14,11 @@ from statistics import median
 
 import numpy as np
 import torch
-from attnviz.maps.cell_maps import FactoredMaps
 from torch.nn import functional
 
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.metrics.unit_shares import UnitShares, unit_shares
 from attnviz.streaming.overview import Factors
 from attnviz.text.groups import Groups

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
-from attnviz.maps.cell_maps import DenseMaps
 from hypothesis import HealthCheck, settings
 
 from attnviz.api.recording import DrawableRecording
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,6 +16,7 @@ import attnviz
 from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import DenseCall, FactoredCall
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import tokenize

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import FactoredMaps, OnDemandMaps
 
 import attnviz
 from attnviz.arrays.build import ASSUMED_CAUSAL, UNCHECKED, from_arrays
+from attnviz.maps.cell_maps import FactoredMaps, OnDemandMaps
 from attnviz.maps.layer_maps import cell_maps
 from tests.room import of_weights
 

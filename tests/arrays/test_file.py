@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import OnDemandMaps
 from safetensors.torch import save_file
 
 import attnviz
 from attnviz.arrays.file import read_arrays
 from attnviz.cli.commands import main
+from attnviz.maps.cell_maps import OnDemandMaps
 from attnviz.maps.layer_maps import cell_maps
 from tests.streams import Streams
 

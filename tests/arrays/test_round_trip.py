@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps, key_head_numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import attnviz
 from attnviz.arrays.file import read_arrays
+from attnviz.maps.cell_maps import DenseMaps, key_head_numbers
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 from attnviz.attention.mask import Mask
 from attnviz.browse.moves.cursor import Screen
@@ -14,6 +13,7 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.parts import Hit, padded_line, styled
 from attnviz.browse.view.screen import described, draw
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.streaming.overview import Factors

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from textual import events
 from textual.command import CommandList
 from textual.geometry import Region
@@ -18,6 +17,7 @@ from attnviz.browse.moves.keys import KEYS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Theme
 from attnviz.browse.view.parts import PAPERS
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.words.notes import read_names
 from attnviz.text.tokens import Tokens

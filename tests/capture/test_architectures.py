@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps
 
 import attnviz
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.text.tokens import keys_without_token
 from tests import room

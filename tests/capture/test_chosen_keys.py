@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.saved import load, save
 from attnviz.metrics.call_metrics import measure
 from tests.small_models import GROUPED, SMALL

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from numpy.random import Generator
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,6 +16,7 @@ from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.labels import CaptureOptions, GivenLabels, LabelsOfIds
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.models.huggingface.tokens import tokenize_text
 from attnviz.text.selection import Selection

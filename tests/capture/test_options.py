@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from torch import nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.labels import CaptureOptions
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.text.selection import Selection
 
 

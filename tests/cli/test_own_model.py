@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from attnviz.maps.cell_maps import DenseMaps
 from PIL import Image
 
 from attnviz.api.reading import reading
@@ -18,6 +17,7 @@ from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.saved import load_survey
 from attnviz.corpus.survey_model import survey
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.saved import load
 from attnviz.models import sources
 from tests.streams import Streams

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings

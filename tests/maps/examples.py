@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
 from attnviz.maps.recording import Recording
 from attnviz.maps.recurrent import Recurrence, RecurrentMaps

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from attnviz.maps.cell_maps import FactoredMaps
 
 from attnviz.attention.mask import Mask
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.maps.grouped import regroup
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording

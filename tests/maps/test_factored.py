@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import FactoredMaps, halve
 from numpy.typing import NDArray
 
 from attnviz.attention.mask import Bias, Mask
 from attnviz.base.arrays import HalfArray
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import FactoredMaps, halve
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.streaming.overview import Factors

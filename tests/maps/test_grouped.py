@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.grouped import GroupedMaps, Units, join_window, regroup
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups

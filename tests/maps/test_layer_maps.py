@@ -7,9 +7,9 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 import attnviz
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.maps.pooled import PooledMaps

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor, nn
 
 import attnviz
@@ -20,6 +19,7 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.grouped import block_cells, join_window
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording, weight_warnings
 from attnviz.streaming.overview import bands_of_queries, block_edges
 from tests.conftest import KEYS, QUERIES, dense_maps

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from attnviz.maps.cell_maps import DenseMaps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -21,6 +20,7 @@ from hypothesis.extra import numpy as arrays
 import attnviz.base.tensor_file
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.media.text import Text

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 import attnviz
 from attnviz.attention.mask import Mask
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.derived import with_sink, without_sink
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording

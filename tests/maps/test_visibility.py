@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from numpy.typing import NDArray
 
 from attnviz.api.recording import drawable
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.visibility import place_of_first_query, position_of_first_query
 from attnviz.text.tokens import Tokens

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.text.tokens import Tokens
 
 

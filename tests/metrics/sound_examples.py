@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.sound import Sound
 from attnviz.metrics.alignment import with_spoken_words

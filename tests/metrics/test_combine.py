@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.combine import CombinedMaps, combined_name, reduce_heads
 from attnviz.text.tokens import tokenize

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.api.recording import drawable
 from attnviz.attention.mask import Bias, Mask
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, Window, cell_maps
 from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.media.image import Image
 from attnviz.metrics import torch_rows

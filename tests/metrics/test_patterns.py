@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.metrics.call_metrics import measure
 from attnviz.metrics.patterns import MIXED, Pattern, pattern_counts
 from attnviz.text.tokens import Tokens, tokenize

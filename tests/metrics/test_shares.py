@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.attention.mask import Mask
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.metrics import call_metrics, patterns
 from attnviz.metrics.call_metrics import HeadNumbers, measure, measure_queries
 from attnviz.text.tokens import Tokens, tokenize

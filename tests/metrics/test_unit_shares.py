@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
 from attnviz.attention.mask import Mask
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.unit_shares import (
     UnitShares,

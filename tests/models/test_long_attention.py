@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import is_long
 from attnviz.models.attention_stack import attend
 from attnviz.models.reading.example import Example

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from PIL import Image as Pillow
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.models.digit_picture import (

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
 from attnviz.render.data import spreadsheet_text

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.session.session import Session
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording, chosen_heads, head_name
 from attnviz.maps.saved import load, save
 from attnviz.metrics.call_metrics import filtered_heads

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from numpy.typing import NDArray
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.film import write_film
 from attnviz.render.formats import TERMINAL, draw, medium_of

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import FactoredMaps
 from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from attnviz.attention import kernels
 from attnviz.attention.mask import Bias, Mask
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.streaming import fused_pass
 from attnviz.streaming.engine import overview_of
 from attnviz.streaming.fused_pass import DeviceFactors, kernel_supports, overview_by_indicators, prefers_kernel

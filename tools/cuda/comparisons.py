@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import attnviz
+from attnviz.maps.cell_maps import DenseMaps
 from tests.capture.architectures import ARCHITECTURES, Entry, build, inputs_of
 from tools.cuda.findings import Finding
 

@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import filter_heads, find
@@ -16,6 +15,7 @@ from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.graphics import PixelSpan
 from attnviz.browse.view.parts import short_name
 from attnviz.browse.view.screen import draw
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from attnviz.text.tokens import Tokens

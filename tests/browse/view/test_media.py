@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.browse.moves.cursor import Screen, first_state, settle
 from attnviz.browse.moves.keys import press
@@ -16,6 +15,7 @@ from attnviz.browse.view.graphics import PixelSpan
 from attnviz.browse.view.parts import CURSOR_COLOR, padded_line, styled
 from attnviz.browse.view.screen import draw
 from attnviz.browse.view.text import marked_seconds
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.alignment import with_spoken_words
 from attnviz.render.terminal.lines import Line

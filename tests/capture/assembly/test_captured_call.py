@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse.session.blocks import InspectedHead, pooled_blocks
 from attnviz.browse.session.state import View
 from attnviz.cli.commands import main
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.derived import contributions_of
 from attnviz.maps.grouped import regroup
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps

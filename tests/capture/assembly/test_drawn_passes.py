@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 import attnviz
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from tests.small_models import GROUPED
 from tests.today import SEED, WHOLE

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from torch import Tensor
 
 import attnviz
@@ -16,6 +15,7 @@ from attnviz.capture.assembly.captured_call import capture_call, maps_of
 from attnviz.capture.assembly.factors import mask_of, position_rules
 from attnviz.capture.calls.attention_call import DenseCall, FactoredCall
 from attnviz.capture.flow.sites import CallSite
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.text.tokens import Tokens
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import FactoredMaps
 from torch import Tensor, nn
 
 import attnviz
@@ -15,6 +14,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.output_projection import norms_after, rows_of
 from attnviz.capture.assembly.windows import Windows
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from tests.small_models import GROUPED, SMALL
 

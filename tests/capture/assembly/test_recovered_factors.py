@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from torch import Tensor, nn
 
 from attnviz.api.record import record
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from tests import room
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,6 +16,7 @@ from attnviz.capture.assembly import step_rows
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.assembly.step_rows import StepRows
 from attnviz.capture.flow.sites import CallSite
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from tests.small_models import GROUPED
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
 from attnviz.capture.assembly.windows import attention_windows, joined_windows
 from attnviz.capture.flow.moved_rows import Origin
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.recording import Recording
 
 BATCH, TOKENS, WIDTH, COUNT = 2, 5, 12, 4

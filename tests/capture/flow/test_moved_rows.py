@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import InformerConfig, InformerModel
@@ -16,6 +15,7 @@ from attnviz.capture.flow.axes import unknown_axes
 from attnviz.capture.flow.functions import TorchCall
 from attnviz.capture.flow.moved_rows import GatheredRows, TokenPlaces
 from attnviz.capture.flow.nodes import Node
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 
 TOKENS, HEADS, FEATURES = 7, 2, 6

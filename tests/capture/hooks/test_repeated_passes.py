@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
 from attnviz.capture.flow.dataflow import DataFlow
+from attnviz.maps.cell_maps import DenseMaps
 
 WIDTH, HEADS, PROMPT, STEPS = 8, 2, 3, 6
 

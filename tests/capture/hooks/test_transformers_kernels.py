@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps
 from torch import Tensor
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from tests.capture.architectures import EXPERTS, SHORT, Entry, build, inputs_of
 from tests.small_models import GROUPED
 from tests.today import todays

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.models.huggingface.folder import describe_name

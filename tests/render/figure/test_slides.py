@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from pptx import Presentation
 from pptx.util import Inches
 
@@ -19,6 +18,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError, option
 from attnviz.cli.decoding import film_options
 from attnviz.cli.options import Output
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
 from attnviz.models.reading.example import Example

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.picture import THEME_COLORS, picture_of, rgb
 from attnviz.render.figure.thumbnails import (

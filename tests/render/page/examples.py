@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 
 from attnviz.attention.mask import Bias, Mask
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
 from attnviz.report.build import build_report

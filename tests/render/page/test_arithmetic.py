@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import FactoredMaps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.render.page.encoding import PRECISIONS, base85, encode_weights, planes
 from attnviz.render.page.packed_factors import KeyPool, pack_factors
 from attnviz.render.page.packing import pack_heads, plan_page

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import FactoredMaps
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.maps.derived import contribution_bound, contributions_of, mean_contribution
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording

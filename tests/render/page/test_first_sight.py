@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.patterns import Pattern
 from attnviz.render.formats import draw

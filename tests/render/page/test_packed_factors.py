@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.recording import Recording
 from attnviz.models.reading.example import Example

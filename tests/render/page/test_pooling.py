@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 from tests.render.page.conftest import Opened, Opener

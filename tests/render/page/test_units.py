@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from tests.conftest import dense
 from tests.render.page.conftest import Opener
 from tests.render.page.examples import WORD_LABELS, recording_of_words, report_of

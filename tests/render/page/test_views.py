@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.build import build_report
 from attnviz.report.picture.look import Look

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import FactoredMaps
 
 from attnviz.attention.mask import Bias, Mask
+from attnviz.maps.cell_maps import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from rich.cells import cell_len
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import Window
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare, jensen_shannon, total_variation

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
 from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import TERMINAL, draw, medium_of
 from attnviz.render.terminal.draw import report_lines

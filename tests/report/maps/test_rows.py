@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from hypothesis import given
 from hypothesis import strategies as st
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.layer_maps import Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image

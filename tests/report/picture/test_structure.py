@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attnviz.maps.cell_maps import DenseMaps
 
+from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.recording import Recording, chosen_heads
 from attnviz.metrics.call_metrics import measured_frame
 from attnviz.report.picture.structure import first_sentence, left_out_keys, row_of_last_token
