@@ -10,7 +10,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import is_out_of_memory
 from attnviz.base.own_file import is_own_file
 from attnviz.models.reading.captured import error_line
-from attnviz.models.reading.example import Example, Prepared, Use
+from attnviz.models.reading.example import Example, FoundToken, Prepared, Use
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.tokens import Tokens
@@ -163,6 +163,16 @@ class OwnModuleReader(Reader):
             return replace(recording, remarks=(remark, *recording.remarks))
 
         return Prepared(inputs, Tokens.numbered(0), title=path.name, place=place)
+
+    def find_token(self, label: str, tokens: Tokens) -> FoundToken:
+        """Returns the output of a classifier with this number; other labels are not known."""
+        if not label.isdecimal():
+            raise AttnvizError(f"{self.name} names no labels, so {label!r} is unknown; give the number of an output")
+        return FoundToken(int(label), label)
+
+    def label_of(self, token_id: int, tokens: Tokens) -> str:
+        """Returns the number of an output."""
+        return str(token_id)
 
     def prediction(self, *given: Any, **options: Any) -> NoReturn:
         """Raises AttnvizError: only what is said after a token of a text is explained."""

@@ -1,11 +1,12 @@
 """Reads texts with any torch module that takes token ids, and a tokenizer that makes them."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from attnviz.base.arrays import IntArray
     from attnviz.models.reading.example import Example, Prepared
 
 ID_PARAMETERS = ("input_ids", "ids", "idx", "tokens")  # the first of them is given the ids, else the first parameter
 # attributes of a module, or of its ``config``, that state the most tokens that it reads
+SPECIAL_IDS = 16  # at most so many first ids of a small vocabulary stand for no text
 LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "context_length", "max_seq_len")
 
 
@@ -50,6 +53,7 @@ class OwnTextReader(Reader):
                 f"{option('attention', IMPLICIT)}"
             )
         self.own_module, self.tokenizer = module, tokenizer
+        self._first_text = ""  # the first that was read
         self._measured_tokens = 0  # up to which number the limit was measured
         self._measured_limit: int | None = None
 
@@ -86,16 +90,16 @@ class OwnTextReader(Reader):
         if self.limit is not None or count <= self._measured_tokens or self.device.type != "cpu":
             return self.limit or self._measured_limit
         self._measured_tokens = count
-        if self._measured_limit is None and not self._runs_on(count) and self._runs_on(1):
+        if self._measured_limit is None and not self._runs_on([0] * count) and self._runs_on([0]):
             runs, fails = 1, count
             while fails - runs > 1:
                 middle = (runs + fails) // 2
-                runs, fails = (middle, fails) if self._runs_on(middle) else (runs, middle)
+                runs, fails = (middle, fails) if self._runs_on([0] * middle) else (runs, middle)
             self._measured_limit = runs
         return self._measured_limit
 
-    def _runs_on(self, count: int) -> bool:
-        """True if the module reads a text of so many tokens, up to its first attention call."""
+    def _runs_on(self, ids: list[int]) -> bool:
+        """True if the module reads these tokens, up to its first attention call."""
         import torch
 
         from attnviz.capture.capture_block import CaptureBlock
@@ -103,7 +107,7 @@ class OwnTextReader(Reader):
         from attnviz.capture.model_calls import same_draws
 
         options = CaptureOptions(selection=Selection(layers=(0,)), stop=True, receive=lambda *call: None)
-        inputs = self.inputs_of(torch.zeros(1, count, dtype=torch.long))
+        inputs = self.inputs_of(self.tensor(np.array([ids])))
         try:
             with same_draws(), torch.no_grad(), CaptureBlock(self.module, options):
                 self.module(**inputs)
@@ -113,19 +117,42 @@ class OwnTextReader(Reader):
             return False
         return True
 
+    def ordinary_ids(self) -> "IntArray":
+        """Returns every id of the embedding that reads the ids; it need not be the module's first."""
+        from torch import nn
+
+        ids, counts = [1, 0, 1], list[int]()
+
+        def note(module: "nn.Module", inputs: tuple[Any, ...]) -> None:
+            if inputs and inputs[0].flatten().tolist() == ids:
+                counts.append(cast("nn.Embedding", module).num_embeddings)
+
+        embeddings = [part for part in self.module.modules() if isinstance(part, nn.Embedding)]
+        hooks = [part.register_forward_pre_hook(note) for part in embeddings]
+        self._runs_on(ids)
+        for hook in hooks:
+            hook.remove()
+        return np.arange(counts[0]) if counts else super().ordinary_ids()
+
     @cached_property
     def frame_text(self) -> str:
-        """A short text that the tokenizer reads: it may know the letters of DNA alone."""
-        try:
-            self._encoded(FRAME_TEXT)
-        except Exception as error:
-            if not hasattr(self.tokenizer, "decode"):
-                raise AttnvizError(
-                    f"what {self.settings.model} returns beside the module fails on a text: {error_line(error)}; "
-                    "return a tokenizer to read texts"
-                ) from error
-            return str(self.tokenizer.decode([0]))
-        return FRAME_TEXT
+        """A short text that the tokenizer reads, or the first that it read: it may know the letters of DNA alone."""
+        decode = getattr(self.tokenizer, "decode", None)
+        tries: list[Callable[[], Any]] = [lambda: self._first_text or FRAME_TEXT]
+        tries += [] if decode is None else [partial(decode, [number]) for number in range(SPECIAL_IDS)]
+        errors = []
+        for text_of in tries:
+            try:
+                text = str(text_of())
+                self._encoded(text)
+            except Exception as error:
+                errors.append(error)
+            else:
+                return text
+        raise AttnvizError(
+            f"what {self.settings.model} returns beside the module fails on a text: {error_line(errors[0])}; "
+            "return a tokenizer to read texts"
+        ) from errors[0]
 
     def _encoded(self, text: str) -> Any:
         """Returns what the tokenizer makes of a text."""
@@ -148,6 +175,7 @@ class OwnTextReader(Reader):
 
             return tokenize_text(self.tokenizer, text)
         encoded = self._encoded(text)
+        self._first_text = self._first_text or text
         if hasattr(encoded, "special_tokens_mask"):  # an encoding of the library tokenizers, which knows the places
             return with_own_words(tokens_of_encoding(text, encoded))
         ids = self._ids_of(encoded)
@@ -171,11 +199,15 @@ class OwnTextReader(Reader):
         return [int(number) for number in np.atleast_1d(ids)]
 
     def find_token(self, label: str, tokens: Tokens) -> FoundToken:
-        """Returns the only token that the tokenizer makes of the label, else one of the text."""
+        """Returns the only token that the tokenizer makes of the label beside those around any text, else one of it."""
         encode, decode = getattr(self.tokenizer, "encode", None), getattr(self.tokenizer, "decode", None)
         if label in tokens.labels or encode is None or decode is None:
             return super().find_token(label, tokens)
-        ids = self._ids_of(encode(label))
+        ids, ids_of_any_text = list[int](), list[int]()
+        with suppress(Exception):  # of a tokenizer that does not know the label, or no text without letters
+            ids = self._ids_of(encode(label))
+            ids_of_any_text = self._ids_of(encode("")) if len(ids) > 1 else []
+        ids = [number for number in ids if number not in ids_of_any_text]
         return FoundToken(ids[0], label) if len(ids) == 1 else super().find_token(label, tokens)
 
     def label_of(self, token_id: int, tokens: Tokens) -> str:

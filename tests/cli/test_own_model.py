@@ -153,12 +153,22 @@ class Stated(Model):
     config = {"block_size": 90}
 
 
-class Letter:  # a tokenizer of few letters
+class Few(Model):  # positions before the embedding, which has more rows than the tokenizer has letters
+    def __init__(self):
+        super().__init__()
+        self.embedding = None
+        self.positions, self.words, self.head = nn.Embedding(90, 16), nn.Embedding(8, 16), nn.Linear(16, 8)
+
+    def forward(self, idx):
+        return self.head(self.blocks(self.words(idx) + self.positions.weight[:idx.shape[1]]))
+
+
+class Letter:  # each text begins with ^, and few letters are known
     def encode(self, text):
-        return ["irst ".index(letter) for letter in text]
+        return [0, *("^irst ".index(letter, 1) for letter in text)]
 
     def decode(self, ids):
-        return "".join("irst "[id] for id in ids)
+        return "".join("^irst "[id] for id in ids)
 
 
 def pair():
@@ -178,7 +188,7 @@ def stated():
 
 
 def few():
-    return Tuple(), Letter()
+    return Few(), Letter()
 
 
 class Vision(nn.Module):
@@ -189,6 +199,15 @@ class Vision(nn.Module):
     def forward(self, pixels):
         patches = self.patches(pixels).flatten(2).mT
         return patches + self.attention(patches, patches, patches)[0]
+
+
+class Classes(Vision):
+    def forward(self, pixels):
+        return {"logits": super().forward(pixels).mean(1)}
+
+
+def classes():
+    return Classes(), vision()[1]
 
 
 def vision():
@@ -318,9 +337,23 @@ def test_a_text_longer_than_the_module_reads_is_one_line(attnviz: Streams, funct
     assert "Random texts repeat 45 different tokens once." in attnviz.words("heads", "--types", *model)
 
 
-def test_a_tokenizer_may_know_few_letters(attnviz: Streams) -> None:
-    for words in (("show", "it stirs"), ("why", "it stirs", "--token", "t"), ("why", "i"), ("heads", "--types")):
-        assert attnviz.run(*words, "--model", "mine.py:few")
+def test_a_tokenizer_may_know_few_letters_and_a_model_more_ids(attnviz: Streams) -> None:
+    for words, expected in (
+        (("show", "it stirs"), "“s”, the last token"),
+        (("why", "it stirs"), "Few predicts “[6]”"),
+        (("why", "i", "--token", "s"), "The logit of “s”"),
+        (("heads", "--types"), "Random texts repeat 8 different tokens once."),
+    ):
+        assert expected in attnviz.words(*words, "--model", "mine.py:few"), words
+    line = attnviz.refused("why", "i", "--token", "z", "--model", "mine.py:few")
+    assert line.endswith("no token 'z' in the text; Few knows only the text's tokens: give one")
+
+
+def test_the_numbered_output_of_a_picture_is_measured(attnviz: Streams) -> None:
+    model = ("--model", "mine.py:classes")
+    assert "logit of “1”" in attnviz.words("ablate", "picture.png", "--token", "1", *model)
+    line = attnviz.refused("ablate", "picture.png", "--token", "cat", *model)
+    assert line.endswith("Classes names no labels, so 'cat' is unknown; give the number of an output")
 
 
 def test_its_maps_are_those_of_a_recording_of_the_module_without_dropout(attnviz: Streams) -> None:
