@@ -31,6 +31,8 @@ def why(
     *,
     controls: int | None = None,
     replace_by: Any = "zero",
+    top: int | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Behaviour: ...
 @overload
 def why(
@@ -54,6 +56,8 @@ def why(
     checks: bool = True,
     controls: int | None = None,
     replace_by: Any = "zero",
+    top: int | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Why | Behaviour:
     """Explains a prediction, or those after many texts: what logits are sums of, and what leading parts carry.
 
@@ -81,6 +85,10 @@ def why(
             and for 20 if there are several texts.
         replace_by: what a removed head writes, as in ``attnviz.ablate``: ``zero``; its ``mean``, over all positions of
             all texts; or what it writes on other inputs or a reading with as many tokens, a list for several texts.
+        top: of several texts, how many heads are chosen: those whose removal loses most on the first half. ``None`` to
+            choose those that add most.
+        groups: of several texts, the group of each: mirrored texts, say, are one sample, and stay in one half. "" for a
+            text of its own.
 
     Returns:
         ``Why`` of one text, ``Behaviour`` of a list.
@@ -106,7 +114,9 @@ def why(
         (['1.0', '1.1'], True)
     """
     if isinstance(inputs, list):
-        return _behaviour(model, inputs, token, versus, position, controls, replace_by)
+        return _behaviour(model, inputs, token, versus, position, controls, replace_by, top, groups)
+    if top is not None or groups is not None:
+        raise AttnvizError("top and groups are about several texts; give a list of them, or leave both out")
     if isinstance(inputs, Reading):
         readings_of(model, [inputs])  # which refuses that of another model
         return inputs.why(token, versus, position, checks=checks, controls=controls, replace_by=replace_by)
@@ -134,6 +144,8 @@ def _behaviour(
     position: int | None,
     controls: int | None,
     replace_by: Any,
+    top: int | None,
+    groups: Sequence[str] | None,
 ) -> Behaviour:
     """Returns the behaviour over a list of inputs, or of readings of this model."""
     from attnviz.effects.prompt_runs import explain_prompts
@@ -150,12 +162,14 @@ def _behaviour(
         predictions = [
             _prediction(model, each, token_id, other_id, position, by) for each, token_id, other_id, by in answers
         ]
-        return explain_prompts(predictions, places, places, controls)
+        return explain_prompts(predictions, places, places, controls, top, groups)
     first = readings[0]
     with first.live.unchanged():
         reader = first.live.reader(first.model_settings, first.example.predicting_use)
         examples = [each.example for each in readings]
-        return behaviour_of_examples(reader, examples, tokens, others, places, replacements, controls, position)
+        return behaviour_of_examples(
+            reader, examples, tokens, others, places, replacements, controls, position, top=top, groups=groups
+        )
 
 
 def behaviour_of_examples(
@@ -167,6 +181,8 @@ def behaviour_of_examples(
     replacements: Sequence[Any],
     controls: int | None = None,
     position: int | None = None,
+    top: int | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Behaviour:
     """Returns the behaviour over the examples of a reader, named by its model.
 
@@ -179,6 +195,8 @@ def behaviour_of_examples(
         replacements: what removed heads write in each, as `Reader.replacement` takes it.
         controls: the number of random sets; ``None`` for the default.
         position: the index of the token after which each prediction stands; ``None`` for the last one.
+        top: the number of heads that are chosen by their removal; ``None`` to choose by what heads add.
+        groups: the group of each prompt; ``None`` if each is its own.
 
     Raises:
         AttnvizError: what `attnviz.why` refuses, with the place of the prompt.
@@ -196,5 +214,5 @@ def behaviour_of_examples(
             said.update(remarks)
         from attnviz.effects.prompt_runs import explain_prompts
 
-        behaviour = explain_prompts(predictions, titles, places, controls)
+        behaviour = explain_prompts(predictions, titles, places, controls, top, groups)
     return replace(behaviour, model=reader.name, remarks=(*few_remarks(said, len(examples)), *behaviour.remarks))

@@ -441,7 +441,7 @@ def why(
     grouping: Annotated[Grouping, ("by",)],
     look: Annotated[Look, look_of("an explained prediction")],
     output: Output,
-    removal: Annotated[Removal, ("token", "versus", "replace_by", "controls")],
+    removal: Annotated[Removal, ("token", "versus", "replace_by", "top", "controls")],
     batch: declared.Batch = None,
     all: All = False,
 ) -> None:
@@ -465,6 +465,11 @@ def why(
         own_remarks = () if is_own_choice else (choice,)
         deliver(behaviour_report(replace(behaviour, remarks=(*own_remarks, *behaviour.remarks)), options), output)
         return
+    if removal.top is not None:
+        raise AttnvizError(
+            f"{option('top', removal.top)} chooses heads by their removal on many prompts; give these with "
+            f"{option('batch', 'prompts.csv')}, or leave it out"
+        )
     subject = read_input(input, settings, grouping)
     remarks = () if is_own_choice or not subject.is_run else (choice,)
     unread: tuple[str, ...] = ("layers", "heads")

@@ -156,8 +156,10 @@ class Removal:
     top: Annotated[
         int | None,
         Option(
-            "Remove this many heads one after another, each time the head that matters most.",
+            "Remove this many heads one after another, each time the head that matters most. In why with --batch: "
+            "choose the heads whose removal loses most on one half of the prompts, and test them on the other.",
             in_range(1, 100_000),
+            brief="Remove this many heads, those that matter most.",
         ),
     ] = None
     controls: Annotated[

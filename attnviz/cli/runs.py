@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, flag, option, or_list, setting_name
 from attnviz.base.printable import remark
+from attnviz.base.signals import cleanup_on_signals
 from attnviz.cli.options import Input, Removal
-from attnviz.cli.subject import ANSWER_COLUMNS, CORRUPT_COLUMN, BatchPrompt, Kind, Subject, read_prompts
+from attnviz.cli.subject import ANSWER_COLUMNS, CORRUPT_COLUMN, GROUP_COLUMN, BatchPrompt, Kind, Subject, read_prompts
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import (
@@ -439,7 +440,7 @@ def explained(
 
 def explained_prompts(batch: Path, input: Input, settings: ModelSettings, removal: Removal) -> "Behaviour":
     """Returns what the predictions after the prompts of a file rest on; an answer of the options is that of all."""
-    columns = [*ANSWER_COLUMNS, *([CORRUPT_COLUMN] if removal.replace_by == CORRUPT_COLUMN else [])]
+    columns = [*ANSWER_COLUMNS, GROUP_COLUMN, *([CORRUPT_COLUMN] if removal.replace_by == CORRUPT_COLUMN else [])]
     prompts = _answered(read_batch(batch, input, columns), removal)
     replacements = _replacements(removal.replace_by, prompts, len(prompts))
     # in both halves of the prompts, one would test itself
@@ -455,15 +456,18 @@ def explained_prompts(batch: Path, input: Input, settings: ModelSettings, remova
     reader = open_reader(settings, examples[0].predicting_use)
     from attnviz.api.why import behaviour_of_examples
 
-    return behaviour_of_examples(
-        reader,
-        examples,
-        [prompt.token for prompt in prompts],
-        [prompt.versus for prompt in prompts],
-        [prompt.place for prompt in prompts],
-        replacements,
-        removal.controls,
-    )
+    with cleanup_on_signals(lambda: remark("stopped before all prompts were run, so there is no answer")):
+        return behaviour_of_examples(
+            reader,
+            examples,
+            [prompt.token for prompt in prompts],
+            [prompt.versus for prompt in prompts],
+            [prompt.place for prompt in prompts],
+            replacements,
+            removal.controls,
+            top=removal.top,
+            groups=[prompt.group or "" for prompt in prompts],
+        )
 
 
 def _answered(prompts: list[BatchPrompt], removal: Removal) -> list[BatchPrompt]:

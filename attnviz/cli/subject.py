@@ -337,7 +337,7 @@ MAX_CELL = 1_000_000  # characters
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 TEXT_COLUMN = "text"
 ANSWER_COLUMNS = ("token", "versus")  # as the options of attnviz why and ablate are named
-CORRUPT_COLUMN = "corrupt"
+CORRUPT_COLUMN, GROUP_COLUMN = "corrupt", "group"
 
 
 @dataclass(frozen=True)
@@ -349,6 +349,7 @@ class BatchPrompt:
     token: str | None = None  # the token to explain
     versus: str | None = None  # another token, whose logit is subtracted
     corrupt: str | None = None  # a text with as many tokens, whose outputs replace those of heads
+    group: str | None = None  # prompts of a group, such as mirrored ones, are one sample
 
 
 def read_prompts(path: Path, columns: Sequence[str] = ()) -> list[BatchPrompt]:

@@ -1,7 +1,7 @@
 """Defines a behaviour: what a prediction rests on over many prompts.
 
-Heads that are chosen and tested on the same prompts look better than they are. So the heads with the largest mean
-contribution are chosen on one half of the prompts, and everything that is said of them is measured on the other half.
+Heads that are chosen and tested on the same prompts look better than they are. So heads are chosen on one half of the
+prompts, by what they add or by what their removal loses, and everything that is said of them is measured on the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,7 @@ class AnsweredPrompt:
     residue: float  # how far the sum of the parts is from it
     lead: float  # the log-probability of the answer in nats, less that of the other token
     is_first: bool  # True if the answer is the model's most probable next token
+    group: str = ""  # prompts of a group, such as mirrored ones, are not independent; "" for a prompt of its own
 
     @property
     def succeeds(self) -> bool:
@@ -51,6 +52,8 @@ class Behaviour:
         held_out: the indices of the others.
         removals: what is lost on the held-out prompts without the leading heads, then without each alone if there are
             several; empty if no head adds to the logit.
+        top: how many heads were chosen by what their removal loses; 0 if heads are chosen by what they add.
+        lost_where_chosen: what each head's removal loses on average where heads are chosen; empty without ``top``.
         model: the name of the model.
         by: what removed heads write: ``zero``, ``mean`` (over all tokens of all prompts) or another text.
         frozen: the paths of modules whose factors are frozen, the norm before the unembedding first.
@@ -65,6 +68,8 @@ class Behaviour:
     chosen_on: IntArray
     held_out: IntArray
     removals: tuple[Check, ...] = ()
+    top: int = 0
+    lost_where_chosen: Mapping[str, float] = field(default_factory=dict)
     model: str = ""
     by: str = "zero"
     frozen: tuple[str, ...] = ()
@@ -87,7 +92,7 @@ class Behaviour:
         for row, parts_of_prompt in enumerate(parts):
             for part in parts_of_prompt:
                 adds[row, names[part.name]] += part.adds
-        chosen_on, held_out = halves(len(prompts))
+        chosen_on, held_out = halves(group_indices(prompts))
         means = adds[held_out].mean(axis=0).tolist()
         mean_parts = [replace(part, adds=mean, keys=None) for part, mean in zip(columns.values(), means, strict=True)]
         return cls(
@@ -105,14 +110,29 @@ class Behaviour:
         return bool(self.prompts[0].versus_label)
 
     @cached_property
+    def groups(self) -> IntArray:
+        """The index of the group of each prompt, ``(prompts,)``."""
+        return group_indices(self.prompts)
+
+    def margin(self, numbers: Float64Array) -> float:
+        """Returns half of the 95 % interval of the mean of a number of each held-out prompt, or of each prompt."""
+        groups = self.groups if len(numbers) == len(self.prompts) else self.groups[self.held_out]
+        return margin_of_mean(numbers, groups)
+
+    @cached_property
     def margins(self) -> Float64Array:
         """Half of the 95 % interval of what each part adds on average over the held-out prompts, ``(parts,)``."""
-        return np.array([margin_of_mean(numbers) for numbers in self.adds[self.held_out].T])
+        return np.array([self.margin(numbers) for numbers in self.adds[self.held_out].T])
 
     @cached_property
     def leading_heads(self) -> tuple[LogitPart, ...]:
-        """The few heads that add most on the prompts on which they are chosen, with what they add there."""
-        return self._leading(self.adds[self.chosen_on].mean(axis=0))
+        """The few heads that are chosen, with what they add where they are chosen: the one that leads there first."""
+        means = self.adds[self.chosen_on].mean(axis=0)
+        if not self.top:
+            return self._leading(means)
+        names = sorted(self.lost_where_chosen, key=lambda name: -self.lost_where_chosen[name])[: self.top]
+        parts = {part.name: replace(part, adds=float(mean)) for part, mean in zip(self.parts, means, strict=True)}
+        return tuple(parts[name] for name in names)
 
     @cached_property
     def times_leading(self) -> IntArray:
@@ -138,15 +158,17 @@ class Behaviour:
     def as_rows(self) -> list[list[Any]]:
         """Returns a header, a row per part, and a row for the leading heads together if they are several."""
         lost_without = ["lost", "lost_margin", "control_mean", "control_max", "p"]
-        header = ["part", "kind", "module", "adds_where_chosen", "adds", "adds_margin", "times_leading", *lost_without]
+        chosen = ["adds_where_chosen", "lost_where_chosen"]
+        header = ["part", "kind", "module", *chosen, "adds", "adds_margin", "times_leading", *lost_without]
         where_chosen = self.adds[self.chosen_on].mean(axis=0)
         rows: list[list[Any]] = [header]
         for index, part in enumerate(self.parts):
-            amounts = [float(where_chosen[index]), part.adds, float(self.margins[index])]
+            lost = self.lost_where_chosen.get(part.name, "")
+            amounts = [float(where_chosen[index]), lost, part.adds, float(self.margins[index])]
             times = int(self.times_leading[index]) if part.kind == "head" else ""
             rows.append([part.name, part.kind, part.module, *amounts, times, *_loss_cells(self.removal_of(part))])
         rows += [
-            [removal.name, "heads", "", "", "", "", "", *_loss_cells(removal)]
+            [removal.name, "heads", *[""] * 6, *_loss_cells(removal)]
             for removal in self.removals
             if len(removal.names) > 1
         ]
@@ -180,6 +202,8 @@ class Behaviour:
                 for index, part in enumerate(self.parts)
             ],
             "leading_heads": [part.name for part in self.leading_heads],
+            "chosen_by": "loss" if self.top else "adds",
+            "lost_where_chosen": dict(self.lost_where_chosen),
             "removals": [
                 {
                     "heads": list(removal.names),
@@ -197,14 +221,23 @@ class Behaviour:
         }
 
 
-def halves(count: int) -> tuple[IntArray, IntArray]:
-    """Returns the indices of the prompts on which heads are chosen, and of the held-out ones, which are as many.
+def group_indices(prompts: Sequence[AnsweredPrompt]) -> IntArray:
+    """Returns the index of the group of each prompt, ``(prompts,)``, in the order in which they come."""
+    names = [prompt.group or index for index, prompt in enumerate(prompts)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names])
+
+
+def halves(groups: IntArray) -> tuple[IntArray, IntArray]:
+    """Returns the indices of the prompts on which heads are chosen, and of the held-out ones, in as many groups.
 
     They are drawn from a fixed seed, since prompts that a program wrote often alternate between two forms. Of an odd
-    number the held-out half has one more.
+    number the held-out half has one more. A group is not divided, since one half would tell of the other.
     """
+    count = len(np.unique(groups))
     order = np.random.default_rng(SEED).permutation(count)
-    return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
+    is_chosen = np.isin(groups, order[: count // 2])
+    return np.flatnonzero(is_chosen), np.flatnonzero(~is_chosen)
 
 
 def _loss_cells(removal: Check | None) -> list[Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.progress import track
 from attnviz.capture.calls.arguments import bind_dot_product
@@ -249,6 +250,7 @@ def check_of_heads(
     leading: Sequence[LogitPart],
     labels: Mapping[HeadName, str],
     losses: Sequence[Mapping[HeadSet, float]],
+    groups: IntArray | None = None,
 ) -> Check:
     """Returns the check of some leading heads, from what each prompt loses without each set.
 
@@ -258,6 +260,7 @@ def check_of_heads(
         leading: all leading heads, the largest first; none of them is in a drawn set.
         labels: the labels of all heads of the model.
         losses: for each prompt, by set.
+        groups: ``(prompts,)``, the group of each prompt; ``None`` if each is its own.
     """
     names = {labels[head] for head in heads}
     losses_of_sets = np.array([[of_prompt[each] for of_prompt in losses] for each in (heads, *drawn)])
@@ -268,6 +271,7 @@ def check_of_heads(
         losses_of_sets[1:],
         tuple("+".join(labels[head] for head in each) for each in drawn),
         is_exhaustive=len(drawn) == comb(len(labels) - len(leading), len(heads)),
+        groups=groups,
     )
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.arrays import IntArray
+from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
 from attnviz.capture.model_calls import logits_of_last
 from attnviz.effects.behaviour import AnsweredPrompt, Behaviour
@@ -18,67 +20,91 @@ from attnviz.effects.prediction import Prediction, check_of_heads, removed_name
 from attnviz.effects.text_run import mean_rows
 from attnviz.effects.why import Check
 from attnviz.metrics.head_frame import HeadSet
-from attnviz.text.head_name import HeadName
 
 SAME = "Only {} of {} prompts are different tokens to the model, so that intervals are too narrow."
 LEAST_PROMPTS = 4  # two in each half, so that each mean has an interval
 
 
-def _removals(
-    behaviour: Behaviour, predictions: Sequence[Prediction], targets: Sequence[LogitParts], controls: int
-) -> tuple[Check, ...]:
-    """Returns what the held-out prompts lose without the leading heads together, then without each of several alone."""
-    labels: dict[HeadName, str] = {}
-    tested: list[tuple[HeadSet, list[HeadSet]]] = []  # with the controls of each; the first prompt decides which
-    losses: list[dict[HeadSet, float]] = []  # of each prompt
-    resumes: bool | None = None  # as of a `TextRun`; it is checked on the first prompt
-    means = None
-    if behaviour.by == "mean":
-        means = mean_rows(each.outputs_of_heads() for each in track(predictions, "averaging heads"))
-    for index in track(behaviour.held_out.tolist(), "removing heads"):
-        prediction, target = predictions[index], targets[index]
-        kwargs = dict(prediction.kwargs)
-        if target.position == count_tokens(prediction.args, kwargs) - 1:
-            kwargs |= logits_of_last(prediction.model, 1)  # a large vocabulary takes more time than all layers
-        clean = clean_run(prediction.model, prediction.args, kwargs, module=prediction.part)
-        run = prediction.text_run(clean, kwargs, target, prediction.measured_in(clean.output, target), resumes, means)
-        if not tested:
-            labels = {removed_name(part, clean): part.name for part in behaviour.parts if part.kind == "head"}
-            leading = [removed_name(part, clean) for part in behaviour.leading_heads]
-            others = [name for name in labels if name not in leading]
-            sets: list[HeadSet] = [tuple(sorted(leading)), *((head,) for head in leading if len(leading) > 1)]
-            tested = [(heads, random_sets(heads, others, controls)) for heads in sets]
-        sets = list(dict.fromkeys(each for heads, drawn in tested for each in (heads, *drawn)))
-        losses.append(dict(zip(sets, run.values(sets), strict=True)))
-        resumes = run.resumes
-        del clean, run  # which hold the outputs of all modules, before the next prompt has its own
+class PromptRemovals:
+    """Runs a model after many prompts without sets of heads.
 
-    return tuple(check_of_heads(heads, drawn, behaviour.leading_heads, labels, losses) for heads, drawn in tested)
+    Attributes:
+        labels: the labels of all heads, by the names under which they are removed.
+    """
+
+    def __init__(self, predictions: Sequence[Prediction], targets: Sequence[LogitParts], behaviour: Behaviour) -> None:
+        self._predictions, self._targets = predictions, targets
+        self._resumes: bool | None = None  # as of a `TextRun`; it is checked on the first prompt
+        self._means = None
+        if behaviour.by == "mean":
+            self._means = mean_rows(each.outputs_of_heads() for each in track(predictions, "averaging heads"))
+        clean, _ = predictions[0].outputs_of_heads()
+        self.labels = {removed_name(part, clean): part.name for part in behaviour.parts if part.kind == "head"}
+
+    def losses(self, prompts: IntArray, sets: Sequence[HeadSet]) -> list[dict[HeadSet, float]]:
+        """Returns what each of these prompts loses without each set."""
+        losses: list[dict[HeadSet, float]] = []
+        sets = list(dict.fromkeys(sets))
+        for index in track(prompts.tolist(), f"running prompts without each of {len(sets)} sets of heads"):
+            prediction, target = self._predictions[index], self._targets[index]
+            kwargs = dict(prediction.kwargs)
+            if target.position == count_tokens(prediction.args, kwargs) - 1:
+                kwargs |= logits_of_last(prediction.model, 1)  # a large vocabulary takes more time than all layers
+            clean = clean_run(prediction.model, prediction.args, kwargs, module=prediction.part)
+            intact = prediction.measured_in(clean.output, target)
+            run = prediction.text_run(clean, kwargs, target, intact, self._resumes, self._means)
+            losses.append(dict(zip(sets, run.values(sets), strict=True)))
+            self._resumes = run.resumes
+            del clean, run  # which hold the outputs of all modules, before the next prompt has its own
+        return losses
+
+    def checks(self, behaviour: Behaviour, controls: int) -> tuple[Check, ...]:
+        """Returns what held-out prompts lose without the leading heads together, then without each of several alone."""
+        leading = [name for part in behaviour.leading_heads for name in self.labels if self.labels[name] == part.name]
+        others = [name for name in self.labels if name not in leading]
+        sets: list[HeadSet] = [tuple(sorted(leading)), *((head,) for head in leading if len(leading) > 1)]
+        tested = [(heads, random_sets(heads, others, controls)) for heads in sets]
+        losses = self.losses(behaviour.held_out, [each for heads, drawn in tested for each in (heads, *drawn)])
+        groups = behaviour.groups[behaviour.held_out]
+        return tuple(
+            check_of_heads(heads, drawn, behaviour.leading_heads, self.labels, losses, groups)
+            for heads, drawn in tested
+        )
 
 
 def explain_prompts(
-    predictions: Sequence[Prediction], titles: Sequence[str], places: Sequence[str], controls: int | None = None
+    predictions: Sequence[Prediction],
+    titles: Sequence[str],
+    places: Sequence[str],
+    controls: int | None = None,
+    top: int | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Behaviour:
     """Returns what the predictions after many prompts rest on, of one model.
 
     The model reads each prompt once, and each of the held-out half again: once with all heads, and in batches without
     the leading heads together, without each alone, and without ``controls`` sets of as many other heads for each of
     these. Its state is the same before and after. If heads write their mean, it is that over all prompts, each of which
-    the model then reads once more.
+    the model then reads once more. With ``top``, it also runs on the other half without each head.
 
     Args:
         predictions: a prediction for each prompt.
         titles: the prompts.
         places: where each prompt stands, for refusals.
         controls: the number of random sets; ``None`` for `CONTROLS`.
+        top: the number of heads, to choose those whose removal loses most; ``None`` to choose by what heads add.
+        groups: the group of each prompt, "" for its own; those of a group are in the same half, and no two samples.
 
     Raises:
-        AttnvizError: if there are fewer than `LEAST_PROMPTS` prompts, if only some have a token to compare with, or if
-            the logit of one is not a sum of what heads and other parts add.
+        AttnvizError: if there are fewer than `LEAST_PROMPTS` prompts, or groups, if only some have a token to
+            compare with, or if the logit of one is not a sum of what heads and other parts add.
     """
-    if len(predictions) < LEAST_PROMPTS:
+    groups = [""] * len(predictions) if groups is None else groups
+    own = [group or index for index, group in enumerate(groups)]
+    if len(set(own)) < LEAST_PROMPTS:
+        noun = "prompts" if len(set(own)) == len(own) else "groups of prompts"
         raise AttnvizError(
-            f"{len(predictions)} prompts are too few for a behaviour, since heads are chosen on one half and tested on "
+            f"{len(set(own))} {noun} are too few for a behaviour, since heads are chosen on one half and tested on "
             f"the other; give at least {LEAST_PROMPTS}, or explain each alone"
         )
     for place, prediction in zip(places, predictions, strict=True):
@@ -90,9 +116,8 @@ def explain_prompts(
     read: set[tuple[Any, ...]] = set()  # what the model reads in each prompt, and what is explained
     targets: list[LogitParts] = []
     with restore_afterwards(model):
-        for place, title, prediction in track(
-            list(zip(places, titles, predictions, strict=True)), "adding up what heads add"
-        ):
+        prompts_read = list(zip(places, titles, groups, predictions, strict=True))
+        for place, title, group, prediction in track(prompts_read, "adding up what heads add, before removals"):
             try:
                 attributed = prediction.attribute()
             except AttnvizError as error:
@@ -108,6 +133,7 @@ def explain_prompts(
                     residue=target.difference,
                     lead=prediction.measured(logits, target.token),
                     is_first=int(logits.argmax()) == target.token,
+                    group=group,
                 )
             )
             ids = ids_of(prediction.args, prediction.kwargs)
@@ -123,10 +149,22 @@ def explain_prompts(
             silent_layers=targets[0].silent_layers,
             remarks=() if len(read) == len(prompts) else (SAME.format(len(read), len(prompts)),),
         )
-        if not behaviour.leading_heads:
+        if not (behaviour.leading_heads or top):
             return behaviour
         try:
-            removals = _removals(behaviour, predictions, targets, CONTROLS if controls is None else controls)
+            removals = PromptRemovals(predictions, targets, behaviour)
+            if top:
+                labels = removals.labels
+                if top >= len(labels):
+                    raise AttnvizError(
+                        f"{option('top', top)} leaves no head to compare with; the model has {len(labels)}"
+                    )
+                losses = removals.losses(behaviour.chosen_on, [(head,) for head in labels])
+                means = {label: fmean(each[head,] for each in losses) for head, label in labels.items()}
+                behaviour = replace(behaviour, top=top, lost_where_chosen=means)
+            checks = removals.checks(behaviour, CONTROLS if controls is None else controls)
         except AttnvizError as error:
+            if top:  # nothing is chosen
+                raise
             return replace(behaviour, remarks=(*behaviour.remarks, f"Not checked without heads: {error}."))
-        return replace(behaviour, removals=removals)
+        return replace(behaviour, removals=checks)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.controls import LEVEL, rank_p
 from attnviz.effects.logit_parts import LogitPart, LogitParts
@@ -62,6 +62,9 @@ class Check:
     source: int | None = None  # the index of the hidden token, of several that adds most; ``None`` for heads
     is_context: bool = False  # True if the source is a token of cross-attention's keys
     is_exhaustive: bool = False  # True if the controls are all that there are, not drawn at random
+    groups: IntArray | None = (
+        None  # ``(prompts,)``, the group of each prompt, if prompts of a group are not independent
+    )
 
     def __post_init__(self) -> None:
         self.losses.setflags(write=False)
@@ -75,7 +78,7 @@ class Check:
     @property
     def margin(self) -> float:
         """Half of the 95 % interval of the mean loss over the prompts; NaN for one prompt."""
-        return margin_of_mean(self.losses)
+        return margin_of_mean(self.losses, self.groups)
 
     @cached_property
     def controls(self) -> Float64Array:

@@ -132,12 +132,18 @@ def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
         return np.asarray(np.where(counts > 1, NORMAL_95 * spreads / np.sqrt(counts), np.nan))
 
 
-def margin_of_mean(numbers: Float64Array) -> float:
-    """Returns half the width of the 95 % confidence interval of a mean; NaN for fewer than two numbers.
+def margin_of_mean(numbers: Float64Array, groups: IntArray | None = None) -> float:
+    """Returns half the width of the 95 % confidence interval of a mean; NaN for fewer than two numbers, or groups.
 
     Args:
-        numbers: the numbers that the mean is of, ``(texts,)``; NaN is ignored.
+        numbers: the numbers that the mean is of, ``(texts,)``; NaN is ignored, unless there are groups.
+        groups: ``(texts,)``, the index of the group of each text, if only texts of different groups are independent.
+
+    Source: for groups, Liang and Zeger 1986, "Longitudinal Data Analysis Using Generalized Linear Models".
     """
+    if groups is not None:  # a number for each group, with the same mean
+        deviations = np.bincount(np.unique(groups, return_inverse=True)[1], numbers - numbers.mean())
+        numbers = numbers.mean() + deviations * len(deviations) / len(numbers)
     known_numbers = numbers[~np.isnan(numbers)]
     deviation = known_numbers.std(ddof=1) if len(known_numbers) > 1 else np.nan
     return float(margin_of_means(np.asarray(deviation), np.asarray(len(known_numbers))))

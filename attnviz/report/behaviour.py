@@ -12,7 +12,7 @@ from attnviz.effects.behaviour import Behaviour
 from attnviz.effects.controls import CONTROLS, LEVEL
 from attnviz.effects.why import LEAST_LOSS, Check
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
-from attnviz.metrics.measure import Measure, margin_of_mean
+from attnviz.metrics.measure import Measure
 from attnviz.report.heads.lists import PICTURE_REMARKS, Column, bar_lengths, layers_by_heads, listed, number_texts
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
@@ -65,35 +65,43 @@ def behaviour_report(behaviour: Behaviour, options: ReportOptions) -> DrawnRepor
 def behaviour_sentences(behaviour: Behaviour) -> tuple[str, ...]:
     """Returns how often the model behaves so, which heads were chosen, and what is lost without them.
 
-    The first sentence says if the losses do not tell the chosen heads from others.
+    The first sentence says if the model does not behave so, or if the losses do not tell the chosen heads from others.
     """
     prompts, count = behaviour.prompts, len(behaviour.held_out)
     successes, firsts = sum(prompt.succeeds for prompt in prompts), sum(prompt.is_first for prompt in prompts)
     logits = np.array([prompt.logit for prompt in prompts])
-    mean = f"{logits.mean():.2f} ±{margin_of_mean(logits):.2f}"
+    mean = f"{logits.mean():.2f} ±{behaviour.margin(logits):.2f}"
     predicts = f"In {firsts} of {len(prompts)} prompts {behaviour.model} predicts the answer; its logit is {mean}"
     if behaviour.is_contrast:
         predicts = (
             f"In {successes} of {len(prompts)} prompts {behaviour.model} prefers the answer to the other token, and in "
             f"{firsts} it predicts it; their logits differ by {mean}"
         )
+    doubts = _doubts(behaviour)
+    if 2 * successes <= len(prompts):
+        prefers = "prefers the answer to the other token" if behaviour.is_contrast else "predicts the answer"
+        shown = f"Only in {successes} of {len(prompts)} prompts {behaviour.model} {prefers}"
+        doubts.insert(0, f"{shown}: it does not show this behaviour, so that no head carries it.")
     adding = amounts_of_kinds({kind: float(amounts.mean()) for kind, amounts in _kind_sums(behaviour).items()})
     total = f"{logits[behaviour.held_out].mean():.2f}"
     residue = max(prompt.residue for prompt in prompts)
-    heads = behaviour.leading_heads
+    heads, halves = behaviour.leading_heads, f"on {len(behaviour.chosen_on)} prompts"
+    held_out = f"on the other {count}, of which all that follows is said"
     if not heads:
         chosen = f"No head adds to it on average over the {len(behaviour.chosen_on)} prompts on which heads are chosen."
     else:
         column = {part.name: index for index, part in enumerate(behaviour.parts)}
         there = [f"{behaviour.parts[column[part.name]].adds:+.2f}" for part in heads]
         verb = "adds" if len(heads) == 1 else "add"
-        chosen = (
-            f"{with_capital(listed_heads([part.name for part in heads]))} {verb} most on {len(behaviour.chosen_on)} "
-            f"prompts ({', '.join(f'{part.adds:+.2f}' for part in heads)}); on the other {count}, of which all that "
-            f"follows is said, {', '.join(there)} of {total}."
-        )
+        names, amounts = listed_heads([part.name for part in heads]), [f"{part.adds:+.2f}" for part in heads]
+        chosen = f"{with_capital(names)} {verb} most {halves} ({', '.join(amounts)}); {held_out}, "
+        if behaviour.top:
+            amounts = [nats(behaviour.lost_where_chosen[part.name]) for part in heads]
+            alone = "alone" if len(heads) == 1 else "each alone"
+            chosen = f"Most is lost {halves} without {names} ({', '.join(amounts)} nats, {alone}); {held_out}, {verb} "
+        chosen += f"{', '.join(there)} of {total}."
     return (
-        *_doubts(behaviour),
+        *doubts,
         f"{predicts} (mean, 95 % interval).",
         chosen,
         f"These {total} are the sum of {adding}; each prompt's sum closes within {residue:.0e}.",
@@ -112,6 +120,8 @@ def _doubts(behaviour: Behaviour) -> list[str]:
     lost = f"{nats(check.lost)} ±{check.margin:.2f} nats"
     if check.loses_nothing:
         change = f"loses nothing ({lost})" if check.lost > -LEAST_LOSS else f"gains {nats(-check.lost)} nats"
+        if behaviour.top:
+            return [f"The two halves disagree: {heads} were chosen on one, but on the other removing {them} {change}."]
         return [f"Contributions and removals disagree: {heads} {verb} most, but removing {them} {change}."]
     if least_p > LEVEL:
         advice = "the model has no others" if check.is_exhaustive else f"use {option('controls', CONTROLS)} or more"
@@ -208,7 +218,7 @@ def _part_list(behaviour: Behaviour, options: ReportOptions) -> Summary:
     columns = [
         Column("part", [name for name, _, _, _ in rows], align="<"),
         Column("adds", [f"{mean:+.2f}" for mean in means], bars),
-        Column("±95%", [f"{margin_of_mean(amounts):.2f}" for _, amounts, _, _ in rows]),
+        Column("±95%", [f"{behaviour.margin(amounts):.2f}" for _, amounts, _, _ in rows]),
         Column("leads", [times for _, _, times, _ in rows]),
     ]
     if behaviour.removals:
@@ -258,7 +268,10 @@ def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
         "few that add most."
     )
     if has_list:
-        meaning += " ±: half of the 95 % interval of the mean."
+        meaning += " ±: half of the 95 % interval of the mean"
+        count = len(set(behaviour.groups.tolist()))
+        is_grouped = count < len(behaviour.prompts)
+        meaning += f", from {count} groups of prompts, each in one half." if is_grouped else "."
     if has_list and behaviour.removals:
         replaced = replacement_words(behaviour.by, len(behaviour.prompts))
         meaning += (

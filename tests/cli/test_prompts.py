@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_an_ablation_measures_each_prompt_of_a_table_by_its_own_tokens(tmp_path:
     )
 
 
+def test_a_behaviour_that_is_stopped_says_that_there_is_no_answer(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*given: object, **named: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("attnviz.effects.prompt_runs.explain_prompts", stopped)
+    assert main(["why", "--batch", "p.csv", "-o", "b.json"]) == 130
+    assert "attnviz: stopped before all prompts were run, so there is no answer\n" in capsys.readouterr().err
+    assert not (in_folder / "b.json").exists()
+
+
 PROMPTS = "text,token,versus\n" + "".join(f"{a} {b} {c} {a},{b},{c}\n" for a, b, c in ("abc", "kxy", "tqv", "mnp"))
 WRONG = {
     "why --batch p.csv --by words": "--batch explains the last token of each prompt through all heads; leave --by out",
@@ -132,6 +145,7 @@ WRONG = {
     "why --batch p.csv --replace-by corrupt": "'p.csv', line 2, column 'corrupt': there is no text; write one",
     "why --batch p.txt --replace-by 'a b'": "'p.txt', line 1: the text has 4 tokens and that of --replace-by 3;",
     "why 'a b a' --replace-by corrupt": "--replace-by corrupt is the column 'corrupt' of a table; give one with",
+    "why 'a b a' --top 2": "--top 2 chooses heads by their removal on many prompts; give these with --batch",
     "why --batch p.txt --token zebra": "'p.txt', line 1: no token 'zebra' in the text",
 }
 
@@ -163,4 +177,4 @@ def test_why_over_a_batch_counts_a_repeated_prompt_once(in_folder: Path, capsys:
     assert [prompt["versus_label"] for prompt in content["prompts"]] == ["c", "y", "v", "p"]
     assert set(content["leading_heads"]) == {"1.0", "1.1"}
     assert main(["why", "--batch", "p.csv", "-o", "b.csv", "--replace-by", "mean"]) == 0
-    assert (in_folder / "b.csv").read_text(encoding="utf-8").startswith("part,kind,module,adds_where_chosen,adds,")
+    assert (in_folder / "b.csv").read_text(encoding="utf-8").startswith("part,kind,module,adds_where_chosen,lost_")

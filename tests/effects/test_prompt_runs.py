@@ -86,12 +86,30 @@ def test_losses_are_those_of_ablations_of_the_held_out_prompts(replace_by: Any, 
     assert single.checks[0].lost == pytest.approx(-alone.rows[0].mean, abs=1e-3)
 
 
+def test_heads_are_chosen_by_their_ablation_on_one_half_and_tested_on_the_other() -> None:
+    model = load_model()
+    found = attnviz.why(model, REPEATED, token=ANSWERS, versus=OTHERS, top=1, groups=[*"aabbccdd"], replace_by="mean")
+    groups_of_halves = [{found.prompts[index].group for index in half} for half in (found.chosen_on, found.held_out)]
+    assert [len(groups) for groups in groups_of_halves] == [2, 2]
+    assert not groups_of_halves[0] & groups_of_halves[1]
+    changes = attnviz.ablate(model, REPEATED, token=ANSWERS, versus=OTHERS, replace_by="mean")
+    lost = {row.name: -row.values[found.chosen_on].mean() for row in changes.rows}
+    assert found.lost_where_chosen == pytest.approx(lost, abs=1e-3)
+    assert [part.name for part in found.leading_heads] == [max(lost, key=lost.__getitem__)]
+    [check] = found.removals
+    assert check.lost == pytest.approx(-changes[check.name].values[found.held_out].mean(), abs=1e-3)
+    with pytest.raises(AttnvizError, match="top=4 leaves no head to compare with; the model has 4"):
+        attnviz.why(model, REPEATED, top=4)
+    with pytest.raises(AttnvizError, match="3 groups of prompts are too few"):
+        attnviz.why(model, REPEATED, groups=[*"aaabbbcc"])
+
+
 def test_heads_are_chosen_on_one_half_and_tested_on_the_other() -> None:
     for count in (4, 5, 40):
-        chosen_on, held_out = halves(count)
+        chosen_on, held_out = halves(np.arange(count))
         assert sorted([*chosen_on, *held_out]) == list(range(count))
         assert len(held_out) - len(chosen_on) == count % 2
-    chosen_on, held_out = halves(40)
+    chosen_on, held_out = halves(np.arange(40))
     assert 5 < sum(index % 2 for index in held_out) < 15  # prompts that alternate between two forms are in both halves
 
 

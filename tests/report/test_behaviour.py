@@ -12,13 +12,14 @@ from attnviz.base.arrays import Float64Array
 from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, halves
 from attnviz.effects.logit_parts import LogitPart, PartKind
 from attnviz.effects.why import Check
+from attnviz.metrics.measure import NORMAL_95
 from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.behaviour import behaviour_report, behaviour_sentences
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import DrawnReport, HeadList
 
 COUNT = 6
-CHOSEN_ON, HELD_OUT = halves(COUNT)
+CHOSEN_ON, HELD_OUT = halves(np.arange(COUNT))
 NAMES = ("wte", "0.0", "0.1", "1.0", "1.mlp")
 KINDS: tuple[PartKind, ...] = ("embedding", "head", "head", "head", "mlp")
 # each head's mean on the half on which heads are chosen, and on the held-out one; 0.1 leads on the held-out half alone
@@ -150,6 +151,33 @@ def test_the_list_has_the_chosen_heads_with_their_losses_and_closes() -> None:
     assert float(rows["together"][1]) == pytest.approx(float(rows["0.0"][1]) + float(rows["1.0"][1]), abs=0.02)
 
 
+def test_heads_that_removal_chose_are_said_with_what_they_lost_where_chosen() -> None:
+    chosen = replace(CARRIED, top=2, lost_where_chosen={"0.0": 1.2, "0.1": 0.1, "1.0": 0.4})
+    assert [part.name for part in chosen.leading_heads] == ["0.0", "1.0"]
+    assert behaviour_sentences(chosen)[1] == (
+        "Most is lost on 3 prompts without heads 0.0 and 1.0 (1.20, 0.40 nats, each alone); on the other 3, of which "
+        f"all that follows is said, add {mean_of('0.0')}, {mean_of('1.0')} of {total_of_held_out():.2f}."
+    )
+    assert behaviour_sentences(chosen)[2:] == behaviour_sentences(CARRIED)[2:]
+    gained = replace(chosen, removals=(removal(BOTH, -1.0, TWENTY),))
+    assert behaviour_sentences(gained)[0].startswith(
+        "The two halves disagree: heads 0.0 and 1.0 were chosen on one, but"
+    )
+    assert chosen.as_rows()[2][4] == 1.2
+
+
+def test_prompts_of_a_group_stay_in_one_half_and_count_as_one_sample() -> None:
+    prompts = [replace(prompt, group="abcabc"[index]) for index, prompt in enumerate(PROMPTS)]
+    grouped = Behaviour.of(prompts, PARTS, model="a model")
+    assert [sorted(prompts[index].group for index in half) for half in (grouped.chosen_on, grouped.held_out)] in (
+        [[first] * 2, sorted([second, third] * 2)] for first, second, third in ("abc", "bac", "cab")
+    )
+    means = [np.mean([LOGITS[index], LOGITS[index + 3]]) for index in range(3)]
+    assert grouped.margin(np.array(LOGITS)) == pytest.approx(NORMAL_95 * np.std(means, ddof=1) / 3**0.5)
+    report = behaviour_report(grouped, options_for_medium(ReportOptions(), ".txt"))
+    assert "±: half of the 95 % interval of the mean, from 3 groups of prompts" in report.remarks[0]
+
+
 def test_files_have_every_number() -> None:
     def written(suffix: str) -> str:
         return draw(behaviour_report(CARRIED, options_for_medium(ReportOptions(), suffix)), suffix).decode()
@@ -183,8 +211,12 @@ def test_without_a_head_that_adds_nothing_is_removed() -> None:
     parts = [[replace(part, adds=-1.0) if part.kind == "head" else part for part in each] for each in PARTS]
     found = Behaviour.of([replace(prompt, versus_label="") for prompt in PROMPTS], parts, model="a model")
     sentences = behaviour_sentences(found)
-    assert sentences[0].startswith("In 2 of 6 prompts a model predicts the answer; its logit is ")
-    assert sentences[1] == "No head adds to it on average over the 3 prompts on which heads are chosen."
+    assert sentences[0] == (
+        "Only in 2 of 6 prompts a model predicts the answer: it does not show this behaviour, so that no head "
+        "carries it."
+    )
+    assert sentences[1].startswith("In 2 of 6 prompts a model predicts the answer; its logit is ")
+    assert sentences[2] == "No head adds to it on average over the 3 prompts on which heads are chosen."
     report = behaviour_report(found, options_for_medium(ReportOptions(), ".txt"))
     assert isinstance(report, HeadList)
     assert report.summary.header == ("part", "adds", "±95%", "leads")
