@@ -1,16 +1,18 @@
 """What the documents show is what their commands print and draw today, in Markdown that every reader of it shows."""
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
 pytest.importorskip("pptx")
-from tools.docs import commands
+from tools.docs import commands, notebook
 from tools.docs.gallery import FILM
 from tools.docs.sameness import alike, difference, same_text
 
@@ -33,6 +35,24 @@ def test_a_page_shows_what_its_commands_print_and_draw(page: Path) -> None:
         pytest.skip(reason)
     changed = list(commands.stale(page))
     assert not changed, "python -m tools.docs --write makes today's:\n" + "\n".join(changed)
+
+
+def outputs(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [output for cell in cells for output in cell.get("outputs", ())]
+
+
+@pytest.mark.parametrize("path", notebook.NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_small_and_shows_what_its_cells_print_and_draw(path: Path, tmp_path: Path) -> None:
+    shown, today = outputs(json.loads(path.read_bytes())["cells"]), outputs(notebook.executed(path)["cells"])
+    assert path.stat().st_size < 300_000
+    assert [each.keys() for each in shown] == [each.keys() for each in today]
+    for before, after in zip(shown, today, strict=True):
+        if "data" not in before:
+            assert same_text("".join(before["text"]), "".join(after["text"]))
+        elif "image/png" in before["data"]:
+            for name, output in (("before", before), ("after", after)):
+                (tmp_path / f"{name}.png").write_bytes(base64.b64decode(output["data"]["image/png"]))
+            assert alike(tmp_path / "after.png", tmp_path / "before.png")
 
 
 def test_no_page_needs_the_builder_of_the_site_to_be_read() -> None:

@@ -16,7 +16,7 @@ from time import monotonic
 
 from sphinx.cmd.build import build_main
 
-from tools.docs import commands, gallery
+from tools.docs import commands, gallery, notebook
 from tools.docs.look import faults
 from tools.docs.reference import write_reference
 
@@ -51,6 +51,8 @@ def write(names: list[str]) -> int:
     documents: dict[str, list[Callable[[], None]]] = {"gallery": [gallery.write]}
     for page in commands.pages():
         documents.setdefault(page.stem, []).append(partial(commands.write, page))
+    for path in notebook.NOTEBOOKS:
+        documents.setdefault(path.stem, []).append(partial(notebook.write, path))
     if unknown := [name for name in names if name not in documents]:
         print(f"no document {unknown[0]} has commands; choose from {', '.join(documents)}", file=sys.stderr)
         return 2
