@@ -47,7 +47,7 @@ class TrainedPictureReader(Reader):
     """The reader of the small trained model of this package that reads pictures."""
 
     reads = ("text", "image", "images")
-    name = "the trained-picture model"
+    name = "the small model that reads digits (trained-picture)"
 
     @cached_property
     def module(self) -> "PictureModel":

@@ -44,6 +44,8 @@ MIN_PREFERENCE = (
 )
 MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
+# An image with less of the row's weight has no outline, nor one where the outline encloses more of the patches.
+MIN_OUTLINED_WEIGHT, MAX_OUTLINED_PATCHES = 0.5, 0.3
 MAX_NEARLY_EVEN = 3.0  # times an even share of the weight: the largest weight of a head that looks nearly everywhere
 MIN_MANY_KEYS = 49  # of fewer, three times an even share is much
 MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
@@ -187,6 +189,8 @@ def image_report(
     has_many_keys = max(counts, default=0) >= MIN_MANY_KEYS
     is_even = options.look.color_scale is None and has_many_keys and highest_lift < MAX_NEARLY_EVEN
     outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
+    if any(panel.inside is None for panel in panels):
+        outline_remark = f"{outline_remark[:-1]}; heads without a line look elsewhere, or nearly everywhere."
     examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
     image_remarks = (
         *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
@@ -349,6 +353,10 @@ def _image_panel(head: ChosenHead, query: int | None, heading: Heading, group: s
         mean_visible_key_counts(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
     )
     query_weights = np.where(overview.visible, np.nan_to_num(values), 0)[0]
+    inside = None
+    if image_weights.sum() > (MIN_OUTLINED_WEIGHT * query_weights.sum() if maps.quantity == "weight" else 0):
+        inside = mass_mask(image_weights)
+        inside = inside if inside.sum() <= math.ceil(MAX_OUTLINED_PATCHES * visible.sum()) else None
     shows_share = maps.quantity == "weight" and not in_image.all()
     image_share = _share_text(query_weights, maps.key_tokens, head.keys, image) if shows_share else ""
     return Panel(
@@ -361,7 +369,7 @@ def _image_panel(head: ChosenHead, query: int | None, heading: Heading, group: s
         scale=ColorScale(0, 1),
         group=group,
         visible_key_counts=None if visible_counts is None else visible_counts.astype(np.float32),
-        inside=mass_mask(image_weights) if image_weights.sum() > 0 else None,
+        inside=inside,
     )
 
 

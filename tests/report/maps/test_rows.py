@@ -327,11 +327,20 @@ def test_a_head_that_looks_nearly_everywhere_is_said_to_and_how_its_differences_
     assert remarks == said
 
 
-@pytest.mark.parametrize(("suffix", "has_outline"), [(".pptx", True), (".png", True), (".txt", False)])
-def test_figures_and_slides_have_an_outline_and_the_remark_on_it(suffix: str, has_outline: bool) -> None:
-    report = image_report_of(image_recording(), suffix, heads="0.1")
-    assert (report.panels[0].inside is not None) == has_outline
-    assert any("The line encloses" in remark for remark in report.remarks) == has_outline
+@pytest.mark.parametrize(("suffix", "outlined"), [(".pptx", [0]), (".png", [0]), (".txt", [])])
+def test_figures_and_slides_outline_where_most_weight_is_on_few_patches_and_say_so(
+    suffix: str, outlined: list[int]
+) -> None:
+    recording = image_recording()
+    maps = dense(recording, 0)
+    weights = maps.weights.copy()
+    weights[:, 0] = np.array(  # of [CLS], on itself and six patches: on one of them, elsewhere, and everywhere
+        [[0.1, 0.65, 0.05, 0.05, 0.05, 0.05, 0.05], [0.55, 0.4, 0.01, 0.01, 0.01, 0.01, 0.01], [0.1] + [0.15] * 6]
+    )
+    report = image_report_of(replace(recording, maps=(replace(maps, weights=weights),)), suffix, heads="0.0,0.1,0.2")
+    assert [index for index, panel in enumerate(report.panels) if panel.inside is not None] == outlined
+    said = any("60% of the weight on patches; heads without a line look elsewhere" in each for each in report.remarks)
+    assert said == bool(outlined)
 
 
 @given(st.integers(2, 40), st.integers(0, 2**16))
