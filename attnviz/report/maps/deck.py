@@ -7,26 +7,23 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
+from attnviz.metrics.patterns import UNIFORM, Pattern, quoted_word
 from attnviz.report.maps.head_panels import HeadSummaries, answering_first
 from attnviz.report.maps.heatmaps import Ranking, shows_images
-from attnviz.report.maps.rows import MAX_HEADS, MEAN_OF_ALL
+from attnviz.report.maps.rows import MAX_HEADS, MEAN_OF_ALL, keys_of_patches
 from attnviz.report.maps.text_rows import token_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import Chapter, DrawnReport
 from attnviz.report.picture.structure import RowOfHeads, quoted
-from attnviz.report.words.captions import count_of_heads, numbered_token
+from attnviz.report.words.captions import count_of_heads, heads_phrase, maps_suffix, numbered_token, texts_phrase
 from attnviz.text.places import find_place
-
-if TYPE_CHECKING:
-    from attnviz.metrics.patterns import Pattern
 
 MAX_NOTED_PICTURES = 4  # on one slide; the titles of more have space for the names of heads alone
 MAX_UNASKED_SLIDES = 6  # of single heads, where the user asked for none
@@ -127,7 +124,9 @@ def deck_report(
         patterns = {head.key: row.patterns for head, row in zip(summaries.heads, summaries.frame.rows, strict=True)}
     panels = [list(group) for _, group in groupby(report.panels, lambda panel: panel.heading.head)]
     sentences = [
-        _row_sentence(of_head) if report.kind == "text" else _pattern_sentence(head, patterns.get(head.key, ()))
+        _row_sentence(head, of_head)
+        if report.kind == "text"
+        else _pattern_sentence(of_head[0], patterns.get(head.key, ()))
         for (head, _), of_head in zip(shown, panels, strict=True)
     ]
     return with_slides(report, overviews, sentences, [head for head, _ in shown], heads)
@@ -136,17 +135,23 @@ def deck_report(
 def _overviews(recording: Recording, draw: Draw, ranking: Ranking, options: ReportOptions) -> list[Chapter]:
     """Returns the slide of all heads; of what a word looks at in many of them a row for each, a slide for each text."""
     look, heads = options.look, [head for head, _ in ranking]
-    is_over_image = any(isinstance(medium, Image) for medium in heads[0].maps.key_tokens.media)
-    if look.drawn_style == "text" and not is_over_image and len(heads) > MAX_HEADS:
+    is_of_word = (
+        look.drawn_style == "text" and not shows_images(heads, options) and not keys_of_patches(heads, look.query)
+    )
+    if is_of_word and len(heads) > MAX_HEADS:
         slides = []
-        for _, group in groupby(heads, key=lambda head: head.maps.item):
+        by_text = sorted(heads, key=lambda head: head.maps.item)
+        for _, group in groupby(by_text, key=lambda head: head.maps.item):
             of_text = list(group)
-            query, row = _row_of(of_text, options)
+            row = _row_of(of_text, options)
+            query = _query_of(of_text[0], options)
             report = token_report(recording, of_text, on_one_slide(options), query)
-            label = numbered_token(of_text[0].maps.query_tokens, query)
             answer = "" if row is None else row.text()
             report = replace(report, answer=answer, remarks=(*filter(None, [answer]), *report.remarks))
-            slides.append(Chapter(f"What {label} looks at in each of {len(of_text)} heads", report, names_heads=True))
+            maps = of_text[0].maps
+            where = f"in each of {len(of_text)} heads{maps_suffix(recording, maps)}"
+            title = f"What {numbered_token(maps.query_tokens, query)} looks at {where}"
+            slides.append(Chapter(title, report, names_heads=True))
         return slides
     # Lines and numbers of many heads are legible on no slide.
     draws_lines = look.drawn_style == "arcs" and len(ranking) > MAX_HEADS
@@ -154,17 +159,18 @@ def _overviews(recording: Recording, draw: Draw, ranking: Ranking, options: Repo
     report = with_brief_titles(draw(ranking, on_one_slide(replace(options, look=all_look, table=None))))
     labels = {panel.rows.labels for panel in report.panels} if report.kind == "text" else set()
     subject = quoted(labels.pop()[0]) if len(labels) == 1 else "each token"
-    is_named = report.panels[0].rows.name == "queries" and count_of_heads(heads) == len(heads)
-    return [Chapter(f"What {subject} looks at in {len(heads)} heads" if is_named else "", report, names_heads=True)]
+    title = f"What {subject} looks at in {heads_phrase(heads)}{texts_phrase(heads)}"
+    return [Chapter(title if report.panels[0].rows.name == "queries" else "", report, names_heads=True)]
 
 
-def _row_of(heads: Sequence[ChosenHead], options: ReportOptions) -> tuple[int, RowOfHeads | None]:
-    """Returns the query that the user names, else the last one, and its row in all heads."""
-    tokens, name = heads[0].maps.query_tokens, options.look.query
-    query = tokens.unpadded.stop - 1
-    with suppress(AttnvizError):  # of a key at which patches look, which is no query
-        query = query if name is None else find_place(tokens, name)[0]
-    return query, RowOfHeads.of(heads, query, sets_apart=not options.chooses_keys)
+def _query_of(head: ChosenHead, options: ReportOptions) -> int:
+    """Returns the query that the user names, else the last one."""
+    tokens, name = head.maps.query_tokens, options.look.query
+    return tokens.unpadded.stop - 1 if name is None else find_place(tokens, name)[0]
+
+
+def _row_of(heads: Sequence[ChosenHead], options: ReportOptions) -> RowOfHeads | None:
+    return RowOfHeads.of(heads, _query_of(heads[0], options), sets_apart=not options.chooses_keys)
 
 
 def _clearest_first(ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None) -> Ranking:
@@ -175,41 +181,46 @@ def _clearest_first(ranking: Ranking, options: ReportOptions, summaries: HeadSum
     if heads[0].maps.key_tokens.image_indices and not heads[0].maps.key_tokens.text:
         keys = [head.key for head in sorted(heads, key=lambda head: -head.maps.layer)]
     elif options.look.drawn_style == "text" or shows_images(heads, options):
-        _, row = _row_of(heads, options)
-        keys = [] if row is None else [heads[index].key for index in row.telling_heads]
+        with suppress(AttnvizError):  # of a key at which patches look, which is no query
+            row = _row_of(heads, options)
+            keys = [] if row is None else [heads[index].key for index in row.telling_heads]
     elif summaries is not None:
         keys = [head.key for head in summaries.clearest]
     values = {head.key: value for head, value in ranking}
     return [(head, values[head.key]) for head in answering_first(heads, keys)]
 
 
-def _row_sentence(panels: Sequence[Panel]) -> str:
+def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
     """Returns what one query looks at in a head; "" for a text in excerpts, for several pictures and for no weights."""
-    [panel, *others] = panels
-    if others or panel.pooled or not panel.quantity.is_weight or panel.rows.name != "queries":
+    [panel, *other_panels] = panels
+    if other_panels or panel.pooled or not panel.quantity.is_weight or panel.rows.name != "queries":
         return ""
-    label, head = panel.rows.labels[0], panel.heading.head
-    if isinstance(panel.columns.canvas, Image):
+    label, name, columns = panel.rows.labels[0], panel.heading.head, panel.columns
+    if isinstance(columns.canvas, Image):
         query = label if label == MEAN_OF_ALL else quoted(label)
-        return f"What {query} looks at in {head}{': ' * bool(panel.heading.note)}{panel.heading.note}"
+        return f"What {query} looks at in {name}{': ' * bool(panel.heading.note)}{panel.heading.note}"
     weights = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
-    key = int(weights.argmax())
-    labels = panel.columns.labels
-    place = f" ({panel.columns.edges[key]})" if labels.count(labels[key]) > 1 else ""
-    return f"In {head}, {quoted(label)} looks most at {quoted(labels[key])}{place}: {panel.quantity.text(weights[key])}"
+    first, *others = np.argsort(-weights, kind="stable").tolist()
+
+    def place(key: int) -> str:
+        token = columns.labels[key]
+        number = f" ({columns.edges[key]})" if columns.labels.count(token) > 1 else ""
+        return f"{quoted_word(token)}{number}: {panel.quantity.text(weights[key])}"
+
+    sentence = f"In {name}, {quoted(label)} looks most at {place(first)}"
+    is_rest = columns.edges[first] == 0 or bool(head.maps.key_tokens.special[columns.edges[first]])  # for many heads
+    return f"{sentence}, then {place(others[0])}" if is_rest and others else sentence
 
 
-def _pattern_sentence(head: ChosenHead, patterns: Sequence["Pattern"]) -> str:
-    """Returns what a head does with its weight, as far as its patterns are clear; "" if they are not known."""
-    from attnviz.metrics.patterns import UNIFORM, quoted_word
-
+def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern]) -> str:
+    """Returns what a head does with its weight, as far as its patterns are clear; "" for a head with another note."""
     if not patterns:
-        return ""
-    first = patterns[0]
+        return "" if panel.heading.note else f"What each token looks at in {panel.heading.head}"
+    first, name = patterns[0], f"Head {panel.heading.name}"
     if first.name == UNIFORM.name:
-        return f"Head {head.name} looks nearly evenly at all that it sees"
+        return f"{name} looks nearly evenly at all that it sees"
     if first.name in OF_REPEATS:
-        return f"Head {head.name} looks from repeated tokens to {OF_REPEATS[first.name]}: {first.value:.0%}"
+        return f"{name} looks from repeated tokens to {OF_REPEATS[first.name]}: {first.value:.0%}"
     # Largest first, so that no title begins with what is beside a sink.
     shares = sorted(
         (pattern for pattern in patterns if pattern.name in OF_PATTERNS), key=lambda each: -(each.value or 0)
@@ -219,6 +230,4 @@ def _pattern_sentence(head: ChosenHead, patterns: Sequence["Pattern"]) -> str:
         f"{f'on {quoted_word(pattern.token)}' if pattern.token else OF_PATTERNS[pattern.name]}"
         for number, pattern in enumerate(shares)
     ]
-    return (
-        f"Head {head.name} puts {' and '.join(places)}" if places else f"What each token looks at in head {head.name}"
-    )
+    return f"{name} puts {' and '.join(places)}" if places else f"What each token looks at in {panel.heading.head}"

@@ -211,6 +211,7 @@ def part_title(report: DrawnReport) -> str:
     if len(headings) > MAX_NAMED_PANELS:
         are_heads = names_heads or report.kind == "thumbnails" or all(heading.noun for heading in headings)
         noun = "heads" if are_heads and report.kind != "tables" else "panels"
+        noun = "metrics of each head" if report.kind == "atlas" else noun
         first, last = headings[0].subject, headings[-1].subject
         if noun == "heads":
             first, last = first.removeprefix(f"{HEAD} "), last.removeprefix(f"{HEAD} ")

@@ -283,6 +283,25 @@ def test_each_slide_has_a_picture_of_its_heads_which_is_said_in_words(
     assert pictures(heads[0])[0]._element.nvPicPr.cNvPr.get("descr").startswith(said)
 
 
+def test_slides_of_a_batch_count_maps_and_show_what_a_word_looks_at_in_each_text() -> None:
+    tokens = Tokens.numbered(7)
+    maps = [
+        replace(random_maps(tokens, layer=layer, heads=6, seed=layer), item=item)
+        for layer in range(3)
+        for item in (0, 1)
+    ]
+    recording = Recording(maps=tuple(maps), model="a test")
+    title, overview, *single = slides(deck(recording))
+    assert overview.shapes.title.text == "What each token looks at in 18 heads for 2 texts"
+    assert "6 of the 36 maps have slides of their own" in texts(title)
+    assert [slide.shapes.title.text[-6:] for slide in single] == ["text 0"] * 6
+    _, first, second, *_ = slides(deck(recording, query="@1"))
+    label = tokens.labels[1]
+    assert [slide.shapes.title.text for slide in (first, second)] == [
+        f"What “{label}” (1) looks at in each of 18 heads, text {item}" for item in (0, 1)
+    ]
+
+
 def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
     recording: Recording, causal_recording: Recording
 ) -> None:
@@ -343,6 +362,8 @@ def test_a_slide_of_one_head_has_a_true_sentence_as_its_title(recording: Recordi
     weights = dense(recording, 1).weights[2, 3]
     [_, row] = slides(deck(recording, heads="1.2", query="@3", style="text"))
     assert row.shapes.title.text == f"In head 1.2, “q3” looks most at “k{weights.argmax()}”: {weights.max():.0%}"
+    [_, rest] = slides(deck(trained, heads="1.1", query="one", style="text"))
+    assert rest.shapes.title.text == "In head 1.1, “one” looks most at “two” (2): 100%"
 
 
 def test_what_a_word_looks_at_in_many_heads_is_a_slide_with_a_row_for_each() -> None:
