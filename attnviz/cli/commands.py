@@ -1,4 +1,8 @@
-"""Defines the commands, which call the library and write its results, and `main`, which picks the exit code."""
+"""Defines the commands, which call the library and write its results, and `main`, which picks the exit code.
+
+Imports stand in the functions where ``--help`` and refusals do not need them: torch and numpy take longer than a short
+command. `expand_options` says how groups of options become those of a command.
+"""
 
 import os
 import sys
@@ -101,6 +105,7 @@ def show(
     from attnviz.cli.subject import RECORDING
     from attnviz.render.formats import FILMS
 
+    # Each kind of result returns. First those that are not drawn: films of saved recordings, and a recording to save.
     refuse_output(output, others=other_suffixes("show"))
     has_contributions = of == CONTRIBUTIONS
     if recordings or (output.suffix in FILMS and table != STEPS):
@@ -124,6 +129,8 @@ def show(
         axes=axes,
         look=look,
     )
+
+    # Then what the input or the suffix decides: the cards of a survey, a film of steps, the words of a sound.
     subject = read_input(input, settings, grouping) if batch is None else None
     add_own_metrics(metric, subject)
     if subject is not None and subject.survey is not None:
@@ -145,6 +152,8 @@ def show(
 
         write_spoken_words(record(subject, settings, selection, whole=True), selection, output, suffix_of_words)
         return
+
+    # Else a picture, a page or a file of numbers: one recording, one report, one renderer.
     options = fit_options(options, output)  # refuses what this medium cannot draw before a model runs
     refuse_undrawable(subject, settings, options)
     if subject is None:

@@ -335,9 +335,15 @@ ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # other spellin
 NAMES: dict[str, tuple[str, ...]] = {"output": ("--output", "-o"), "other": ("--with",), "assignments": ("--set",)}
 
 
-TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # names of the options that the user typed
+# The names of the options that the user typed: what is drawn late, in other files, refuses an option that it does not
+# read, but not its default.
+TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())
 
 
+# Why commands do not list their options as plain Typer does: a parameter of Typer is one option, and a group of options
+# has no parameter. Eight commands would repeat up to 43 options each, and check, default and join them again; and the
+# same declarations serve the Python API, the inspector and the pictures, which know no Typer. So a command takes
+# groups, and this function writes the signature that Typer reads: help, completion and usage errors are Typer's own.
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Returns a function for typer that runs a command, with one parameter for each option of the command, and ``-h``.
 
