@@ -185,7 +185,9 @@ def _overview_lines(explanation: Explanation) -> list[Line]:
         lines += [[], *query_lines]
     lines.append([])
     remarks = [remark_line for remark in explanation.remarks for remark_line in wrap(remark, look.width)]
-    advice = f"Use {option('step', 'sum')} for the numbers of one step, {option('all', True)} for those of all."
+    advice = (
+        f"Use {option('step', 'sum')} for one step, {option('all', True)} for all in full, -o notes.html for a page."
+    )
     with_advice = [*wrap(look.format_options(advice), look.width), *remarks]
     if len(lines) + len(with_advice) < (look.height or 0):
         remarks = with_advice

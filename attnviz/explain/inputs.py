@@ -367,11 +367,11 @@ def explain_output(head: HeadView) -> Step:
     computation = head.computation
     head_count, query_count, width = computation.mixed_values.shape
     labels, mixed_values = computation.tokens.labels, join_heads(computation.mixed_values)
-    tables, bias = [head.features("Y", computation.output, labels)], ""
-    examples = ["W_O is not shown: it does not read C alone, such as C times a gate, or C after a norm."]
+    tables, formula = [head.features("Y", computation.output, labels)], "Y = f(C) W_O"
+    examples = ["W_O is not shown: the model changes C before it, for example by a gate or a norm."]
     if projection := computation.projections.get("O"):
         tables = [head.features("C", mixed_values, labels), head.projection("O"), *tables]
-        bias = "" if projection.bias is None else " + b_O"
+        formula = "Y = C W_O" + ("" if projection.bias is None else " + b_O")
         products = head.worked_product("O", mixed_values[head.row])
         output = float(computation.output[head.row, 0])
         examples = [f"Y of “{head.query}”, feature 0 = {products} = {with_decimals(output)}"]
@@ -383,8 +383,8 @@ def explain_output(head: HeadView) -> Step:
         title="Output projection",
         sentence="A last matrix turns the joined outputs of the heads into features of the model. The layer adds them "
         "to its input and passes the sum on.",
-        formula=f"Y = C W_O{bias}",
-        latex=f"Y = C W_O{bias}",
+        formula=formula,
+        latex=formula,
         before=shape(queries=query_count, features=head_count * width),
         after=shape(queries=query_count, features=computation.output.shape[1]),
         tables=tuple(tables),

@@ -86,7 +86,6 @@ def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: 
     [
         (("show", "a b"), "attnviz show sample:repeat --model trained"),
         (("info", "samples"), "attnviz show sample:pronoun"),
-        (("explain", "a b"), "--step softmax; for all in full: --all or -o notes.html"),
     ],
 )
 def test_somebody_at_a_terminal_is_told_what_could_be_typed_next(

@@ -558,7 +558,7 @@ def test_a_screen_that_cannot_hold_every_step_holds_a_line_of_each_and_the_way_o
 
 def test_a_first_screen_tells_how_to_see_the_numbers(shell: Streams) -> None:
     lines = shell.run("explain", "Life is short").splitlines()
-    assert "Use --step sum for the numbers of one step, --all for those of all." in lines
+    assert "Use --step sum for one step, --all for all in full, -o notes.html for a page." in lines
     assert len(lines) < 24
 
 

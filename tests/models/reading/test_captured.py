@@ -28,6 +28,7 @@ MODELS = {
     "Llama": (GROUPED, "layers.1.self_attn.o_proj"),
     "Gemma2": (GROUPED | {"attn_logit_softcapping": 2.0}, "layers.1.self_attn.o_proj"),
     "Bloom": (GPT2 | {"hidden_size": WIDTH}, "h.1.self_attention.dense"),
+    "Qwen3Next": (GROUPED | {"layer_types": ["full_attention"] * 2, "num_experts": 0}, "layers.1.self_attn.o_proj"),
 }
 IDS = torch.arange(TOKENS)[None] * 7 % 47 + 3
 READ = replace(Tokens.numbered(TOKENS), ids=IDS[0].numpy())
@@ -118,6 +119,12 @@ def test_steps_are_those_that_were_observed_and_others_are_refused() -> None:
 def test_scores_of_a_pair_are_summed_with_what_the_model_adds() -> None:
     [step] = explain(computed(model_of("Bloom", "eager")), 1, pair=("5", "2")).steps
     assert "The model adds a position bias to the scores. That makes the score of this pair" in step.examples[0]
+
+
+def test_no_matrix_is_shown_that_a_gate_stands_before() -> None:
+    [step] = explain(computed(model_of("Qwen3Next")), 1, "output").steps
+    assert [table.title for table in step.tables] == ["Y"]
+    assert (step.formula, "W_O is not shown" in step.examples[0]) == ("Y = f(C) W_O", True)
 
 
 class SummedMaps(nn.Module):
