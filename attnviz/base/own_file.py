@@ -3,6 +3,7 @@
 Such a file runs with the user's rights, so nothing but the words of a command line may name one.
 """
 
+import os
 import re
 import sys
 import traceback
@@ -16,6 +17,7 @@ from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.reading import open_file
 
 ADDRESS = re.compile(r"(?P<file>.+?\.py)(:(?P<name>.*))?", re.DOTALL)
+LIBRARIES = ("attnviz", "torch")  # whose lines say nothing about an error of the user's file
 _modules: dict[str, ModuleType] = {}  # by path; each file runs once
 
 
@@ -56,13 +58,20 @@ def call_own(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def own_traceback(error: BaseException) -> str | None:
-    """Returns the traceback of an error from the first line of a user's file on; ``None`` if no such line raised it."""
+    """Returns the traceback of an error from the first line of a user's file on; ``None`` if no such line raised it.
+
+    Lines of attnviz and torch are left out.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename not in _modules:
         trace = trace.tb_next
     if trace is None and not (isinstance(error, SyntaxError) and error.filename in _modules):
         return None
-    return "".join(traceback.format_exception(type(error), error, trace))
+    shown = traceback.TracebackException(type(error), error, trace)
+    libraries = tuple(f"{sys.modules[name].__path__[0]}{os.sep}" for name in LIBRARIES if name in sys.modules)
+    own_frames = [frame for frame in shown.stack if not frame.filename.startswith(libraries)]
+    shown.stack = traceback.StackSummary.from_list(own_frames)
+    return "".join(shown.format())
 
 
 def _run(path: Path) -> ModuleType:

@@ -125,7 +125,7 @@ class FrozenRun:
         obstacle = f" ({obstacle} stands between)" if obstacle else ""
         raise AttnvizError(
             f"the logits of {type(self.finder.model).__name__} are not a sum of its heads' outputs, with a norm "
-            f"and an unembedding after it{obstacle}; use attnviz ablate, which measures any model"
+            f"and an unembedding after it{obstacle}; use attnviz ablate, which needs no such sum"
         )
 
     @cached_property
@@ -253,7 +253,7 @@ def _edit(found: list[Edges], mode: FrozenMode) -> Edit:
         if len(place.matrix()) != mode.tokens:
             raise AttnvizError(
                 f"layer {found[0].heads.site.layer} projects other rows than one for each token; use attnviz ablate, "
-                "which measures any model"
+                "which needs no such sum"
             )
         is_followed = operand.requires_grad
         followed = operand if is_followed else operand.detach().requires_grad_()

@@ -95,5 +95,5 @@ def refuse_difference(difference: float, total: float, parts: LogitParts, finder
     rounding = max(torch.finfo(dtype).eps for dtype in dtypes) * sum(sizes)
     if not difference <= max(TOLERANCE * max(abs(parts.logit), *sizes), rounding):  # also of NaN
         raise AttnvizError(
-            f"{name} sum to {total:.4f} instead of {parts.logit:.4f}; use attnviz ablate, which measures any model"
+            f"{name} sum to {total:.4f} instead of {parts.logit:.4f}; use attnviz ablate, which needs no such sum"
         )

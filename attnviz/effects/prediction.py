@@ -25,7 +25,7 @@ from attnviz.effects.frozen_run import FrozenRun
 from attnviz.effects.head_sites import CleanRun, named_sites
 from attnviz.effects.logit_attribution import logit_parts, observed_logits
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.effects.measures import logits_in, token_mask
+from attnviz.effects.measures import ids_of, logits_in, token_mask
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls, replaced, restore_afterwards
 from attnviz.effects.observed_heads import AttentionPlace, HeadFinder, count_tokens, logits_at, observed_run
 from attnviz.effects.route_search import find_routes
@@ -132,6 +132,10 @@ class Prediction:
                 model=type(self.model).__name__,
                 by=name_of_replacement(self.replace_by),
             )
+            ids = self.kwargs.get("decoder_input_ids", ids_of(self.args, self.kwargs))
+            if ids is not None and len(logits) <= int(ids.max()):
+                doubt = f"The output has {len(logits)} numbers, and the text ids up to {int(ids.max())}"
+                why = replace(why, remarks=(f"{doubt}: what is explained is a label or a feature, not a token.",))
             try:
                 why = replace(why, routes=find_routes(frozen_run, target))
             except AttnvizError as error:

@@ -123,6 +123,16 @@ class Fails(Model):
         raise RuntimeError("in my forward")
 
 
+class Narrow(Model):  # fewer ids than the tokenizer makes
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(8, 16)
+
+
+def narrow():
+    return Narrow(), Letters()
+
+
 def fails_later():
     return Fails(), Letters()
 
@@ -292,7 +302,7 @@ def test_every_command_runs_the_model_once(attnviz: Streams, words: tuple[str, .
     assert "printed by the file" in attnviz.err
 
 
-# The table "What it may return" of docs/models.md: what each command says of a module of each row.
+# What each command says of a module of each row of the table in "A model of your own file", docs/models.md.
 NO_PREDICTION = "of a text, after which a prediction would be explained"
 CONTRACT = [
     ("pair", "Tuple predicts “", "loss", "Needles: 5 texts"),
@@ -301,6 +311,8 @@ CONTRACT = [
      "this is the cosine of its first features, (1, 8, 16). For --metric loss return logits",
      "retrieval: the model predicts no next token"),
     ("vision", f"Vision reads no tokens {NO_PREDICTION}", "cosine", "vision returns beside the module fails on a text"),
+    ("classes", f"Classes reads no tokens {NO_PREDICTION}", "cosine",
+     "classes returns beside the module fails on a text"),
     ("ear", f"an ear reads no tokens {NO_PREDICTION}", "this command reads a text",
      "ear returns beside the module fails on a text"),
 ]  # fmt: skip
@@ -310,10 +322,11 @@ CONTRACT = [
 def test_what_a_module_returns_decides_what_is_possible(
     attnviz: Streams, function: str, why: str, ablate: str, types: str
 ) -> None:
-    what = {"vision": "picture.png", "ear": "sound.wav"}.get(function, TEXT)
+    what = {"vision": "picture.png", "classes": "picture.png", "ear": "sound.wav"}.get(function, TEXT)
     model = ("--model", f"mine.py:{function}")
     assert attnviz.run("show", what, *model, "-o", "run.safetensors")
     for words, expected, is_refused in (
+        (("explain", what, "--head", "0.1"), "reads a text" if function == "ear" else "C = P V", function == "ear"),
         (("why", what), why, "predicts" not in why),
         (("ablate", what), ablate, "reads" in ablate),
         (("heads", "--types"), types, "fails" in types),
@@ -457,7 +470,8 @@ def test_what_cannot_be_read_is_one_line(
 @pytest.mark.parametrize(
     ("name", "last_line", "function"),
     [("fails", "NameError: name 'missing_name' is not defined", "fails"),
-     ("fails_later", "RuntimeError: in my forward", "forward")],
+     ("fails_later", "RuntimeError: in my forward", "forward"),
+     ("narrow", "IndexError: index out of range in self", "forward")],
 )  # fmt: skip
 def test_an_error_of_the_file_is_a_traceback_of_its_own_lines(
     attnviz: Streams, name: str, last_line: str, function: str

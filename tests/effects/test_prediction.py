@@ -151,6 +151,17 @@ def test_what_cannot_be_hidden_is_said() -> None:
     assert why.remarks == ("Not checked without sources: a key cannot be hidden in layers 0.",)
 
 
+def test_an_output_of_fewer_numbers_than_ids_is_said_to_be_no_token() -> None:
+    torch.manual_seed(0)
+    model = Transposed()
+    model.out = nn.Linear(WIDTH, int(IDS.max()))
+    remark, *_ = attnviz.why(model, IDS).remarks
+    assert remark == (
+        f"The output has {IDS.max()} numbers, and the text ids up to {IDS.max()}: what is explained is a label or a "
+        "feature, not a token."
+    )
+
+
 PLANTS = todays(range(200), one_in=20)
 
 
