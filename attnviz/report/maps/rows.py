@@ -46,6 +46,7 @@ MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, 
 OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
 # An image with less of the row's weight has no outline, nor one where the outline encloses more of the patches.
 MIN_OUTLINED_WEIGHT, MAX_OUTLINED_PATCHES = 0.5, 0.3
+MAX_OUTLINED_IMAGES = 12  # in more, which are small, lines would hide the colours of the patches
 MAX_NEARLY_EVEN = 3.0  # times an even share of the weight: the largest weight of a head that looks nearly everywhere
 MIN_MANY_KEYS = 49  # of fewer, three times an even share is much
 MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
@@ -155,7 +156,7 @@ def image_report(
         for head in drawn_heads
         for image in head.maps.key_tokens.image_indices
     ]
-    if not options.medium.has_lines:
+    if not options.medium.has_lines or len(panels) > MAX_OUTLINED_IMAGES:
         panels = [replace(panel, inside=None) for panel in panels]
     colored_panels = with_scale_over_image(share_scales(panels, options.look))
     names = {

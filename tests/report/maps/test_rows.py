@@ -327,9 +327,12 @@ def test_a_head_that_looks_nearly_everywhere_is_said_to_and_how_its_differences_
     assert remarks == said
 
 
-@pytest.mark.parametrize(("suffix", "outlined"), [(".pptx", [0]), (".png", [0]), (".txt", [])])
-def test_figures_and_slides_outline_where_most_weight_is_on_few_patches_and_say_so(
-    suffix: str, outlined: list[int]
+@pytest.mark.parametrize(
+    ("suffix", "count", "outlined"),
+    [(".pptx", 3, [0]), (".png", 12, [0, 3, 6, 9]), (".png", 15, []), (".txt", 3, [])],
+)
+def test_figures_and_slides_of_few_heads_outline_where_most_weight_is_on_few_patches_and_say_so(
+    suffix: str, count: int, outlined: list[int]
 ) -> None:
     recording = image_recording()
     maps = dense(recording, 0)
@@ -337,7 +340,8 @@ def test_figures_and_slides_outline_where_most_weight_is_on_few_patches_and_say_
     weights[:, 0] = np.array(  # of [CLS], on itself and six patches: on one of them, elsewhere, and everywhere
         [[0.1, 0.65, 0.05, 0.05, 0.05, 0.05, 0.05], [0.55, 0.4, 0.01, 0.01, 0.01, 0.01, 0.01], [0.1] + [0.15] * 6]
     )
-    report = image_report_of(replace(recording, maps=(replace(maps, weights=weights),)), suffix, heads="0.0,0.1,0.2")
+    layers = tuple(replace(maps, layer=layer, weights=weights) for layer in range(count // 3))
+    report = image_report_of(replace(recording, maps=layers), suffix)
     assert [index for index, panel in enumerate(report.panels) if panel.inside is not None] == outlined
     said = any("60% of the weight on patches; heads without a line look elsewhere" in each for each in report.remarks)
     assert said == bool(outlined)
