@@ -25,6 +25,25 @@ def test_places_are_rectangles_of_the_image(place: tuple[int, ...], inside: bool
     assert Image(WIDE, 6, 4).contains(np.array([(0, 0, 0, 0), place])) is inside
 
 
+@pytest.mark.parametrize(
+    ("darkest", "brightest", "expected"),
+    [
+        (0, 255, (0, 255)),
+        (10, 90, (0, 255)),  # a photograph of the night
+        (100, 120, (88, 168)),  # of fog: four times the contrast, in the middle
+        (255, 255, (255, 255)),  # white paper stays white
+        (0, 0, (0, 0)),
+    ],
+)
+def test_grey_has_more_contrast_than_a_dark_photo_but_at_most_four_times(
+    darkest: int, brightest: int, expected: tuple[int, int]
+) -> None:
+    pixels = np.full((10, 10, 3), darkest, dtype=np.uint8)
+    pixels[:, 5:] = brightest
+    grey = Image(pixels, 10, 10).grey
+    np.testing.assert_allclose((grey.min(), grey.max()), expected, atol=1)
+
+
 def test_image_comes_back_from_what_a_file_stores() -> None:
     header, arrays = Image(WIDE, 60, 40, "photo.png").to_tensors()
     stored = {f"media.0.{name}": array for name, array in arrays.items()}

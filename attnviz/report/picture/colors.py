@@ -26,9 +26,10 @@ SAMPLES = {  # evenly spaced colours, between which others are interpolated
 }
 NAN = (255, 0, 200)
 MIN_TICK_SHARE = 0.85  # smallest distance of two ticks, as a share of the distance of evenly spaced ones
-# Over an image, the share of ink in the colours of the smallest and of the largest value; the rest is its grey. On dark
-# paper a small value darkens the image, so that ink of large ones, which is light, stands out from it.
-OPACITIES, OPACITIES_ON_DARK_PAPER = (0.35, 0.8), (0.7, 0.9)
+# Under colours, an image fades to white by this share, so that colours are ink on a pale print; or to black, where the
+# colour of zero is dark, so that they are light on a dim one. No photograph is then as dark as ink, or as bright as
+# light. Where no visible patch lies, it fades again, by the second share.
+FADED, ABSENT_FADED = 0.65, 0.5
 LOG_RANGE = 1e-4  # where logarithmic steps begin, as a share of the largest value
 
 
@@ -78,17 +79,22 @@ class ColorScale:
 
     @property
     def colors(self) -> ByteArray:
-        """256 colours along the scale, ``(256, 3)``: those of its colormap, or mixed with the grey under them."""
+        """256 colours along the scale, ``(256, 3)``: those of its colormap, or as they are seen over the grey."""
         colors = np.asarray(colormap(self.colormap))
-        if self.grey is None:
-            return colors
-        opacities = self.opacity(np.linspace(0, 1, len(colors)))[:, None]
-        return np.rint(opacities * colors + (1 - opacities) * self.grey).astype(np.uint8)
+        return colors if self.grey is None else self.over_image(colors, self.grey)
 
-    def opacity(self, fraction: Float64Array) -> Float64Array:
-        """Returns the share of ink in colours over an image, for each position on the scale, least for no change."""
-        low, high = OPACITIES_ON_DARK_PAPER if self.colormap.endswith(ON_DARK_PAPER) else OPACITIES
-        return low + (high - low) * (np.abs(2 * fraction - 1) if self.signed else fraction)
+    @property
+    def ground(self) -> int:
+        """The brightness to which an image fades under the colours: 255, or 0 if the colour of zero is dark."""
+        zero = colormap(self.colormap)[128 if self.signed else 0]
+        return 255 if zero.mean() >= 128 else 0
+
+    def over_image(self, colors: ArrayLike, grey: ArrayLike) -> ByteArray:
+        """Returns how colours, ``(..., 3)``, are seen over an image of this brightness, ``(..., 1)`` or a number."""
+        part_of_color = np.asarray(colors, dtype=np.float32) / 255
+        under = (FADED * self.ground + (1 - FADED) * np.asarray(grey, dtype=np.float32)) / 255
+        light_added = 1 - (1 - part_of_color) * (1 - under)
+        return np.rint(255 * (part_of_color * under if self.ground else light_added)).astype(np.uint8)
 
     def on_paper(self, theme: str) -> "ColorScale":
         """Returns the scale with its colormap's variant for the paper of a theme."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, ByteArray, Float64Array, IntArray
 from attnviz.media.image import Image
+from attnviz.report.picture.colors import ABSENT_FADED
 from attnviz.report.picture.panels import Panel
 
 # Blue, orange, green and purple of Okabe and Ito 2008, which colour-blind readers tell apart.
@@ -61,15 +62,9 @@ def band_tops(panel: Panel) -> list[int]:
 
 
 def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
-    """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey."""
+    """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; faded where no visible key lies."""
     image, places = panel_image(panel), panel.columns.places
-    grey = _resized_grey(image, rows, columns)[..., None].astype(np.float32)
-    if places is None:
-        return np.repeat(grey, 3, axis=2).astype(np.uint8)
-    levels = panel.levels[0]
-    shares = panel.scale.opacity(np.nan_to_num(panel.scale.fraction(levels), nan=1.0))
-    colors = shares[:, None] * replace(panel.scale, grey=None).rgb(levels)
-
+    assert places is not None
     visible = panel.visible[0]
     scale_of_edges = np.array([columns / image.width, rows / image.height] * 2)
     edges = np.rint(places * scale_of_edges).astype(np.int64).tolist()
@@ -77,10 +72,11 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     for patch in np.flatnonzero(visible).tolist():
         left, top, right, bottom = edges[patch]
         patches[top:bottom, left:right] = patch
-    # The last row, without colour, is that of pixels outside of every visible patch, whose index is -1.
-    color_parts = np.vstack([colors, np.zeros(3)]).astype(np.float32)[patches]
-    grey_parts = np.append(1 - shares, 1).astype(np.float32)[patches]
-    return np.rint(color_parts + grey_parts[..., None] * grey).astype(np.uint8)
+    grey = _resized_grey(image, rows, columns).astype(np.float32)
+    grey[patches < 0] += ABSENT_FADED * (panel.scale.ground - grey[patches < 0])
+    # The last colour, no ink or no light, is that of pixels outside of every visible patch, whose index is -1.
+    colors = np.vstack([replace(panel.scale, grey=None).rgb(panel.levels[0]), np.full((1, 3), panel.scale.ground)])
+    return panel.scale.over_image(colors[patches], grey[..., None])
 
 
 @lru_cache(maxsize=4)

@@ -257,7 +257,7 @@ def test_bar_and_large_picture_have_the_mixture_that_figures_draw(show: Opener, 
     opened = show(report_of(recording), color_scheme=theme)
     opened.until("scene.shown?.whole && scene.shown.lines.size === 3")
     opened.settle()
-    scale = ColorScale(0, 1, on_paper(SEQUENTIAL, theme), "sqrt", grey=100.0)
+    scale = ColorScale(0, 1, on_paper(SEQUENTIAL, theme), "sqrt", grey=128.0)  # an image of one grey is in the middle
     bar = opened.evaluate("""(() => {
         const pixels = contextOf(document.querySelector("#legend canvas")).getImageData(0, 0, 256, 1).data;
         return [0, 64, 255].map((place) => Array.from(pixels.slice(4 * place, 4 * place + 3)));

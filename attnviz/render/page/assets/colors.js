@@ -2,14 +2,13 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
-import { fractionOf, fractionsOf, levelOf, partsOf, strengthOf, valueAt } from "./scales.js";
+import { fractionOf, fractionsOf, levelOf, partsOf, valueAt } from "./scales.js";
 import { ABSENT, kept } from "./values.js";
 
 /** @import { Scale, Seen } from "./types.js" */
 
 const SHADES = 256;
-const OPACITIES = [0.35, 0.8]; // of the colours of the smallest and the largest weight over an image, as in figures
-const OPACITIES_ON_DARK_PAPER = [0.7, 0.9];
+const [FADED, ABSENT_FADED] = [0.65, 0.5]; // shares by which an image fades under colours, and again without them, as in figures
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
 
 /** @type {Record<string, string>} the page's own colours, while they are as its style has them */
@@ -97,18 +96,43 @@ export function paintPalette(scale, grey = null) {
   return canvas;
 }
 
-/** The colour in which a value is seen: that of the scale, or mixed with the grey of an image under it. @param {number} level @param {Scale} scale @param {number | null} grey */
+/** The colour in which a value is seen: that of the scale, or as over an image of one grey. @param {number} level @param {Scale} scale @param {number | null} grey */
 export function seenOver(level, scale, grey) {
-  if (grey === null) return cssOf(level, scale);
-  const { color, opacity } = overImage(level, scale);
-  const parts = (color.match(/\d+/g) ?? []).map((part) => Math.round(opacity * Number(part) + (1 - opacity) * grey));
+  const color = cssOf(level, scale);
+  if (grey === null) return color;
+  const ground = groundOf(scale);
+  const under = FADED * ground + (1 - FADED) * grey;
+  const parts = (color.match(/\d+/g) ?? []).map((part) => Math.round(ground ? (Number(part) * under) / 255 : 255 - ((255 - Number(part)) * (255 - under)) / 255));
   return `rgb(${parts.join(", ")})`;
 }
 
-/** The colour of a value over an image, and how much of it covers the grey, as in figures. @param {number} level @param {Scale} scale */
-export function overImage(level, scale) {
-  const [low, high] = isOnDarkPaper(scale.palette) ? OPACITIES_ON_DARK_PAPER : OPACITIES;
-  return { color: cssOf(level, scale), opacity: low + (high - low) * strengthOf(level, scale) };
+/** The brightness to which an image fades under the colours of a scale: 255, or 0 if the colour of zero is dark. @param {Scale} scale */
+export function groundOf({ palette, change }) {
+  return [...shadeOf(palette, change ? SHADES / 2 : 0)].reduce((sum, part) => sum + part) >= 3 * 128 ? 255 : 0;
+}
+
+/**
+ * Fades what is on a canvas, an image, and lays colours on it: as ink, or as light on a dark ground.
+ *
+ * @param {HTMLCanvasElement} canvas
+ * @param {HTMLCanvasElement} colors of the same size, transparent where the image fades further; it is overwritten
+ * @param {number} ground
+ */
+export function layOver(canvas, colors, ground) {
+  const [context, contextOfColors] = [contextOf(canvas), contextOf(colors)];
+  const everywhere = /** @type {[number, number, number, number]} */ ([0, 0, canvas.width, canvas.height]);
+  context.fillStyle = contextOfColors.fillStyle = ground ? "#fff" : "#000";
+  context.globalAlpha = FADED;
+  context.fillRect(...everywhere);
+  context.globalAlpha = 1;
+  context.globalCompositeOperation = ground ? "multiply" : "screen";
+  context.drawImage(colors, 0, 0);
+  contextOfColors.globalCompositeOperation = "source-out"; // the ground, where there was no colour
+  contextOfColors.fillRect(...everywhere);
+  context.globalCompositeOperation = "source-over";
+  context.globalAlpha = ABSENT_FADED;
+  context.drawImage(colors, 0, 0);
+  context.globalAlpha = 1;
 }
 
 /** @param {number} width @param {number} height */

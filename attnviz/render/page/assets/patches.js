@@ -1,9 +1,9 @@
 /** The images of an axis under the weights of one token, in grey, and the words beside: point at a patch or a word. The lens draws its images by the same functions. */
 
-import { contextOf, overImage } from "./colors.js";
+import { contextOf, cssOf, groundOf, layOver, newCanvas } from "./colors.js";
 import { fitText, FONT, imageInFile, moved, textAt } from "./figure.js";
 import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
-import { strengthOf } from "./scales.js";
+import { mixed, strengthOf } from "./scales.js";
 import { elementOf, h, patch } from "./tree.js";
 import { ABSENT, kept } from "./values.js";
 import { secondsAlong } from "./waveform.js";
@@ -13,8 +13,6 @@ import { Words } from "./words.js";
 /** @import { Tree } from "./tree.js" */
 /** @import { Marking, Shading } from "./words.js" */
 
-const MIN_OPACITY = 0.004; // below which a colour changes no pixel
-
 /** @typedef {{ image: ShownImage, name: string, canvas: HTMLCanvasElement, axis: HTMLElement | null, caption: HTMLElement }} DrawnImage */
 
 const STRIP_HEIGHT = 190; // pixels, beside the maps
@@ -23,7 +21,6 @@ const LARGE_SHARE = 0.62; // of the window's height, where the image is the view
 const IMAGES_SHARE = 0.6; // of the width, where words are beside
 const MIN_BESIDE = 640; // pixels of a width in which words are beside
 const IMAGE_GAP = 8; // pixels between two images
-const PATCH_OPACITY = 0.8; // of the strongest of other hues than the scale’s
 const OUTLINED_SHARE = 0.6; // of the weight on an image
 const CAPTION = { size: 12, height: 18 }; // pixels
 const SHARE = { size: CAPTION.size, color: "var(--soft)" }; // the letters of a share in a file
@@ -142,8 +139,9 @@ export class Patches {
 
   paint() {
     const { marking } = this;
+    const ground = this.shading ? groundOf(this.shading.scale) : 255;
     for (const { image, canvas, axis } of this.images) {
-      paintImage(canvas, image, (token) => this.colorOf(token));
+      paintImage(canvas, image, (token) => this.colorOf(token, ground), ground);
       if (axis) nameBands(canvas, image);
       if (this.shading?.row) outlinePatches(canvas, image, patchesOfMass(image, this.shading.row, OUTLINED_SHARE));
       image.tokens.forEach((token, patch) => {
@@ -152,13 +150,14 @@ export class Patches {
     }
   }
 
-  /** @param {number} token */
-  colorOf(token) {
-    if (!this.shading?.values) return { color: "", opacity: 0 };
+  /** @param {number} token @param {number} ground */
+  colorOf(token, ground) {
+    const paper = ground ? "#ffffff" : "#000000";
+    if (!this.shading?.values) return paper;
     const { values, scale, colors } = this.shading;
+    if (values[token] === ABSENT || Number.isNaN(values[token])) return "";
     const color = colors?.[token];
-    if (color) return { color, opacity: PATCH_OPACITY * strengthOf(values[token], scale) };
-    return values[token] === ABSENT || Number.isNaN(values[token]) ? { color: "", opacity: 0 } : overImage(values[token], scale);
+    return color ? `rgb(${mixed(paper, color, strengthOf(values[token], scale)).join(", ")})` : cssOf(values[token], scale);
   }
 
   /** The images with their shares, and the words beside or below. @param {number} width @returns {Figure} */
@@ -207,7 +206,7 @@ function nameBands(canvas, image) {
   context.fillText("b0", 3 * density, canvas.height - size);
 }
 
-/** @typedef {(token: number) => { color: string, opacity: number }} PatchColor */
+/** @typedef {(token: number) => string} PatchColor of a patch; "" for none */
 
 /** @type {WeakMap<ShownImage, HTMLImageElement>} */
 const photos = new WeakMap();
@@ -231,22 +230,18 @@ function sizeCanvas(canvas, width, height) {
   [canvas.style.width, canvas.style.height] = [`${width}px`, `${height}px`];
 }
 
-/** Paints an image with its patches on a canvas. @param {HTMLCanvasElement} canvas @param {ShownImage} image @param {PatchColor} colorOf */
-export function paintImage(canvas, image, colorOf) {
-  const context = contextOf(canvas);
-  context.globalAlpha = 1;
-  context.clearRect(0, 0, canvas.width, canvas.height);
-  context.drawImage(photoOf(image), 0, 0, canvas.width, canvas.height);
+/** Paints an image with its patches on a canvas. @param {HTMLCanvasElement} canvas @param {ShownImage} image @param {PatchColor} colorOf @param {number} ground of the colours */
+export function paintImage(canvas, image, colorOf, ground) {
+  const colors = newCanvas(canvas.width, canvas.height);
+  const context = contextOf(colors);
   const size = canvas.width / image.width;
   image.tokens.forEach((token, patch) => {
-    const { color, opacity } = colorOf(token);
-    if (opacity < MIN_OPACITY) return;
     const [left, top, right, bottom] = image.boxes[patch].map((side) => Math.round(side * size));
-    context.globalAlpha = opacity;
-    context.fillStyle = color;
+    context.fillStyle = colorOf(token) || "#0000";
     context.fillRect(left, top, right - left, bottom - top);
   });
-  context.globalAlpha = 1;
+  contextOf(canvas).drawImage(photoOf(image), 0, 0, canvas.width, canvas.height);
+  layOver(canvas, colors, ground);
 }
 
 /** Frames a patch in two colours, of which one is seen on any image. @param {HTMLCanvasElement} canvas @param {ShownImage} image @param {number} patch */
