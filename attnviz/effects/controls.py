@@ -1,6 +1,6 @@
 """Draws random sets of heads, beside which the effect of a chosen set is judged, and ranks the effect among theirs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import comb, inf, prod
 from typing import Any
@@ -50,6 +50,18 @@ def random_sets(heads: HeadSet, known: Iterable[HeadName], count: int) -> list[H
             if len(drawn) == len(heads):
                 sets[tuple(sorted(drawn))] = None
     return list(sets)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Returns each p corrected for their number, at most 1.
+
+    Source: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure".
+    """
+    corrected, largest = [0.0] * len(ps), 0.0
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min((len(ps) - rank) * ps[index], 1.0))
+        corrected[index] = largest
+    return corrected
 
 
 def name_of_replacement(replace_by: Any) -> str:

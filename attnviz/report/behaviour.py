@@ -13,14 +13,24 @@ from attnviz.effects.controls import CONTROLS, LEVEL
 from attnviz.effects.why import LEAST_LOSS, Check
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.report.heads.lists import PICTURE_REMARKS, Column, bar_lengths, layers_by_heads, listed, number_texts
+from attnviz.report.heads.lists import (
+    PICTURE_REMARKS,
+    Column,
+    bar_lengths,
+    layers_by_heads,
+    listed,
+    number_texts,
+    p_remarks,
+    p_text,
+    replacement_words,
+)
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Quantity
 from attnviz.report.picture.report import DrawnReport, HeadList, Summary
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.why import KIND_WORDS, amounts_of_kinds, frozen_remark, listed_heads, nats, run_remarks
-from attnviz.report.words.captions import least_p_remarks, replacement_words, source_of
+from attnviz.report.words.captions import source_of
 from attnviz.text.head_name import HeadName
 
 MAX_LISTED_HEADS = 8  # on a screen, beside the leading ones
@@ -134,7 +144,7 @@ def _doubts(behaviour: Behaviour) -> list[str]:
     as_large = int((check.controls >= check.lost).sum())
     return [
         f"Other heads matter as much as {heads}: removing {them} loses {lost}, and {as_large} of {controls} "
-        f"{'other' if check.is_exhaustive else 'random'} sets lose at least that (p = {check.p:.2g})."
+        f"{'other' if check.is_exhaustive else 'random'} sets lose at least that (p = {p_text(check.p, controls)})."
     ]
 
 
@@ -158,11 +168,12 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
         noun = "other head" if size == 1 else "set"
         others = f"one {noun}" if len(controls) == 1 else f"each of {len(controls)} {noun}s"
         others += "" if size == 1 else f" of {size} other heads"
-        sentence += f"; without {others}, {drawn}, by {losses} (p = {together.p:.2g})"
+        sentence += f"; without {others}, {drawn}, by {losses}, p = {p_text(together.p, len(controls))}"
     sentences = [f"{sentence}."]
     if alone:
-        losses = ", ".join(
-            f"{removal.name}: {nats(removal.lost)} ±{removal.margin:.2f} (p = {removal.p:.2g})" for removal in alone
+        losses = "; ".join(
+            f"{each.name}: {nats(each.lost)} ±{each.margin:.2f}, p = {p_text(each.p, len(each.controls))}"
+            for each in alone
         )
         beyond = [removal.name for removal in alone if removal.exceeds_control and removal.p <= LEVEL]
         verdict = f"only {' and '.join(beyond)} more than other single heads" if beyond else ""
@@ -170,7 +181,7 @@ def _removal_sentences(behaviour: Behaviour) -> list[str]:
             verdict = "each more than other single heads"
         elif not beyond:
             verdict = "none more than other single heads"
-        sentences.append(f"Without each alone it loses {losses}; {verdict}.")
+        sentences.append(f"Without each alone it loses {losses}: {verdict}.")
     return sentences
 
 
@@ -227,7 +238,7 @@ def _part_list(behaviour: Behaviour, options: ReportOptions) -> Summary:
             Column("loses", ["" if each is None else f"{each.lost:+.2f}" for each in removals]),
             Column("±95%", ["" if each is None else f"{each.margin:.2f}" for each in removals]),
             Column("others", number_texts(largest, ".2f")),
-            Column("p", ["" if each is None else f"{each.p:.2g}" for each in removals]),
+            Column("p", ["" if each is None else p_text(each.p, len(each.controls)) for each in removals]),
         ]
     return listed(*columns)
 
@@ -280,7 +291,9 @@ def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
         )
     return (
         meaning,
-        *least_p_remarks([(removal.p, len(removal.controls)) for removal in behaviour.removals if removal.drawn]),
+        *p_remarks(
+            [(removal.name, removal.p, len(removal.controls)) for removal in behaviour.removals if removal.drawn]
+        ),
         frozen_remark(behaviour.frozen, "each prompt"),
         *run_remarks(behaviour, (part for part in behaviour.parts if part.kind == "head")),
         *behaviour.remarks,

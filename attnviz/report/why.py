@@ -16,7 +16,7 @@ from attnviz.effects.why import LEAST_LOSS, Check, Why
 from attnviz.maps.recording import Recording, silence_remarks
 from attnviz.media.text import Text
 from attnviz.report.build import answered_page
-from attnviz.report.heads.lists import Column, bar_lengths, listed
+from attnviz.report.heads.lists import Column, bar_lengths, listed, p_remarks, p_text, replacement_words
 from attnviz.report.maps.rows import with_places_in
 from attnviz.report.maps.text_rows import text_excerpts
 from attnviz.report.picture.colors import ColorScale
@@ -26,14 +26,7 @@ from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, S
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.picture.structure import quoted
 from attnviz.report.routes import MAX_EDGES, MAX_LINES, route_graph
-from attnviz.report.words.captions import (
-    least_p_remarks,
-    numbered_token,
-    p_text,
-    quoted_token,
-    replacement_words,
-    source_of,
-)
+from attnviz.report.words.captions import numbered_token, quoted_token, source_of
 from attnviz.text.tokens import Tokens
 
 MAX_LISTED_PARTS = 8  # the most parts on a screen; a row with the sum of the others follows
@@ -274,13 +267,17 @@ def why_remarks(why: Why) -> tuple[str, ...]:
     """Returns remarks on what is frozen and what is not counted, on rounding, and on the draws of the controls."""
     target = why.target
     is_rounded = abs(why.residue) > EXACT_SUM
-    drawn = [(check.p, len(check.controls)) for check in why.checks if check.drawn and not check.is_exhaustive]
+    drawn = [
+        (check.name if check.kind == "heads" else quoted_token(check.names[0]), check.p, len(check.controls))
+        for check in why.checks
+        if check.drawn and not check.is_exhaustive
+    ]
     return (
         frozen_remark(target.frozen, "this text"),
         *(["The model computes in lower precision, so the sum is not exact."] if is_rounded else []),
         *run_remarks(target, target.heads),
         *([f"The output of a removed head is replaced by {replacement_words(why.by, 1)}."] if why.checks else []),
-        *least_p_remarks(drawn, "draws"),
+        *p_remarks(drawn, "draws"),
         *why.remarks,
     )
 

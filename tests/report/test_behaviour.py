@@ -72,8 +72,8 @@ def test_sentences_say_how_often_then_who_then_what_is_lost() -> None:
         "+0.20; each prompt's sum closes within 1e-07.",
         "Without heads 0.0 and 1.0 together, the lead of the answer falls by 2.00 ±0.57 nats; without each of 20 sets "
         "of 2 other heads, drawn from the same or the nearest layers, by 0.48 on average and 0.95 at most, without "
-        "2.19 (p = 0.048).",
-        "Without each alone it loses 0.0: 1.50 ±0.57 (p = 0.048), 1.0: 0.30 ±0.57 (p = 0.71); only 0.0 more than "
+        "2.19, p = 0.048 (least).",
+        "Without each alone it loses 0.0: 1.50 ±0.57, p = 0.048 (least); 1.0: 0.30 ±0.57, p = 0.71: only 0.0 more than "
         "other single heads.",
     )
 
@@ -143,11 +143,11 @@ def test_the_list_has_the_chosen_heads_with_their_losses_and_closes() -> None:
     assert header == ("part", "adds", "±95%", "leads", "loses", "±95%", "others", "p")
     assert list(rows) == ["0.1", "0.0", "1.0", "embedding", "MLPs", "difference", "together"]
     assert [rows[name][3] for name in ("0.0", "0.1", "1.0")] == ["3/3", "3/3", "2/3"]
-    assert rows["0.0"][4:] == ("+1.50", "0.57", "0.95", "0.048")
+    assert rows["0.0"][4:] == ("+1.50", "0.57", "0.95", "0.048 (least)")
     assert rows["0.1"][4:] == ("", "", "", "")
     amounts = [float(rows[name][1]) for name in ("0.0", "0.1", "1.0", "embedding", "MLPs")]
     assert sum(amounts) == pytest.approx(float(rows["difference"][1]), abs=0.03)
-    assert "p = 0.048 is the least that 20 sets can give. Each p is taken alone" in report.remarks[1]
+    assert "p = 0.048 is the least that 20 sets can give. 3 tests: corrected for their number" in report.remarks[1]
     assert float(rows["together"][1]) == pytest.approx(float(rows["0.0"][1]) + float(rows["1.0"][1]), abs=0.02)
 
 

@@ -171,7 +171,8 @@ def test_remarks_say_what_is_frozen_and_rounded() -> None:
         "The logit is the one before the model's soft cap.",
         "Layer 0: gated mixer, nothing to draw.",
         "The output of a removed head is replaced by zero.",
-        "p = 0.33 is the least that 2 draws can give. Each p is taken alone, without a correction for their number.",
+        "p = 0.33 is the least that 2 draws can give. 2 tests: corrected for their number (Holm), no p is 0.05 or "
+        "less, which takes 39 draws for each test.",
     )
 
 

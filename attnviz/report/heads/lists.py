@@ -9,6 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
+from attnviz.effects.controls import LEVEL, holm
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.options import ReportOptions
@@ -39,6 +40,7 @@ UNIT_ENDINGS = {
     "": "",
     "change": "",
 }
+MAX_PASSED = 4  # tests that a remark names
 MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
 HeadsReport = HeadList | DrawnReport
 PICTURE_REMARKS = ("Rows are layers, columns are heads.",)
@@ -90,6 +92,42 @@ def margin_text(margin: float) -> str:
 def number_texts(numbers: Iterable[float], spec: str) -> list[str]:
     """Returns the numbers as ``spec`` formats them; "" for NaN."""
     return ["" if math.isnan(number) else format(number, spec) for number in numbers]
+
+
+def replacement_words(by: str, texts: int) -> str:
+    """Returns what replaces the output of a removed head: ``zero``, ``mean`` or another text, over so many texts."""
+    mean = "its mean over the positions" if texts == 1 else "its mean over all positions of the texts"
+    return {"zero": "zero", "mean": mean}.get(by, "its output on another text")
+
+
+def p_text(p: float, draws: int) -> str:
+    """Returns the p of a rank among so many draws, such as ``0.048 (least)`` if they can give no smaller one."""
+    return f"{p:.2g}{' (least)' * (draws > 0 and p == 1 / (1 + draws))}"
+
+
+def p_remarks(tests: Sequence[tuple[str, float, int]], draws: str = "sets") -> list[str]:
+    """Returns a remark on each least p, and on which of several tests pass if p is corrected for their number.
+
+    Args:
+        tests: the name of each test, its p, and the number of draws that it is a rank among.
+        draws: what was drawn, in the plural.
+    """
+    counts = sorted({count for _, p, count in tests if count and p == 1 / (1 + count)}, reverse=True)
+    least = [
+        f"p = {1 / (1 + count):.2g} is the least that {count} {draws[: -1 if count == 1 else None]} can give"
+        for count in counts
+    ]
+    remarks = [f"{' and '.join(least)}."] if least else []
+    if len(tests) > 1:
+        corrected = holm([p for _, p, _ in tests])
+        passed = [name for (name, _, _), p in zip(tests, corrected, strict=True) if p <= LEVEL]
+        said = f"that of {', '.join(passed[:MAX_PASSED])} is" if passed else "no p is"
+        said += f" with {len(passed) - MAX_PASSED} more" * (len(passed) > MAX_PASSED)
+        needed = round(len(tests) / LEVEL) - 1
+        can_pass = any(len(tests) / (1 + count) <= LEVEL for _, _, count in tests)
+        takes = "" if can_pass else f", which takes {needed} {draws} for each test"
+        remarks.append(f"{len(tests)} tests: corrected for their number (Holm), {said} {LEVEL} or less{takes}.")
+    return [" ".join(remarks)] if remarks else []
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:

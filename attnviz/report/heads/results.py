@@ -20,12 +20,15 @@ from attnviz.report.heads.lists import (
     listed,
     margin_text,
     number_texts,
+    p_remarks,
+    p_text,
+    replacement_words,
 )
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions, refuse_changed
 from attnviz.report.picture.panels import EFFECT, Panel, Quantity
 from attnviz.report.picture.report import Summary
-from attnviz.report.words.captions import least_p_remarks, quoted_token, replacement_words, source_of
+from attnviz.report.words.captions import quoted_token, source_of
 
 if TYPE_CHECKING:
     from attnviz.battery.head_types import HeadTypes
@@ -108,7 +111,7 @@ def _summary(effects: Effects) -> Summary:
         columns.append(
             Column("other heads", [text if row.controls else "" for row, text in zip(rows, ranges, strict=True)])
         )
-        columns.append(Column("p", ["" if math.isnan(row.p) else f"{row.p:.2g}" for row in rows]))
+        columns.append(Column("p", ["" if math.isnan(row.p) else p_text(row.p, len(row.controls)) for row in rows]))
     return listed(*columns)
 
 
@@ -159,7 +162,7 @@ def _control_remarks(effects: Effects) -> list[str]:
     return [
         f"Other heads: the change without {drawn}; p is (1 + those that change it as much, in the same direction) / "
         f"(1 + all of them).{chosen}",
-        *least_p_remarks([(row.p, len(row.controls)) for row in effects.rows if row.controls]),
+        *p_remarks([(row.name, row.p, len(row.controls)) for row in effects.rows if row.controls]),
     ]
 
 
@@ -291,7 +294,7 @@ def _types_remarks(types: "HeadTypes") -> tuple[str, ...]:
         f"Mean weight by type. {with_capital(meanings)}.",
         "± is half of the 95 % interval of the mean over texts; “above control” counts heads whose score is a quarter "
         "larger than the mean control, and above the interval in which one more control would lie, at a level of "
-        f"{LEVEL:.0%} for all heads together (Bonferroni).",
+        f"{LEVEL:.0%}. {len(types.scores.rows)} tests for each type: corrected for their number (Bonferroni).",
         *types.remarks,
         *([f"Not tested: {skipped_types}."] if skipped_types else []),
     )

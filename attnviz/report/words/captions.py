@@ -35,35 +35,6 @@ Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by 
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
-def replacement_words(by: str, texts: int) -> str:
-    """Returns what replaces the output of a removed head: ``zero``, ``mean`` or another text, over so many texts."""
-    mean = "its mean over the positions" if texts == 1 else "its mean over all positions of the texts"
-    return {"zero": "zero", "mean": mean}.get(by, "its output on another text")
-
-
-def p_text(p: float, draws: int) -> str:
-    """Returns the p of a rank among so many draws, such as ``0.048 (least)`` if no draw reached it."""
-    return f"{p:.2g}{' (least)' * (p == 1 / (1 + draws))}"
-
-
-def least_p_remarks(judged: Sequence[tuple[float, int]], draws: str = "sets") -> list[str]:
-    """Returns a remark on those p that are the least that so few draws can give, and on several p; none without such.
-
-    Args:
-        judged: each p, and the number of draws that it is a rank among.
-        draws: what was drawn, in the plural.
-    """
-    counts = sorted({count for p, count in judged if p == 1 / (1 + count)}, reverse=True)
-    if not counts:
-        return []
-    least = [
-        f"p = {1 / (1 + count):.2g} is the least that {count} {draws[: -1 if count == 1 else None]} can give"
-        for count in counts
-    ]
-    several = " Each p is taken alone, without a correction for their number." * (len(judged) > 1)
-    return [f"{' and '.join(least)}.{several}"]
-
-
 def text_title(recording: Recording) -> str:
     """Returns the texts of a recording on one line (see `_source_text`), cut to fit; the model if all are empty."""
     from attnviz.text.tokens import first_words

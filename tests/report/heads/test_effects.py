@@ -46,14 +46,14 @@ def test_an_effect_of_zero_is_not_called_the_largest_change() -> None:
     assert caption.endswith("loss is 1.5000 with all heads, the mean over 2 texts; without head 0.1 it stays 1.5000.")
 
 
-def test_a_p_that_the_controls_allow_no_smaller_is_said_and_that_several_are_not_corrected() -> None:
+def test_the_least_p_is_marked_in_the_list_and_several_are_corrected() -> None:
     controls = tuple(Effect((HeadName(2, head),), np.zeros(2)) for head in range(20))
     compared = replace(EFFECTS, rows=tuple(replace(row, controls=controls) for row in ROWS), controls=20)
-    remarks = effects_report(compared, options(".txt")).remarks
-    assert (
-        "p = 0.048 is the least that 20 sets can give. Each p is taken alone, without a correction for their number."
-        in remarks
-    )
+    report = effects_report(compared, options(".txt"))
+    assert isinstance(report, HeadList)
+    assert {row[-1] for row in report.summary.rows} == {"0.048 (least)", "1"}
+    takes = f"which takes {20 * len(ROWS) - 1} sets for each test."
+    assert any(f"{len(ROWS)} tests: corrected" in remark and remark.endswith(takes) for remark in report.remarks)
 
 
 def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:

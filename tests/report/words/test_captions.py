@@ -9,7 +9,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium
 from attnviz.report.picture.panels import Axis, Heading
-from attnviz.report.words.captions import least_p_remarks, part_caption, part_title
+from attnviz.report.words.captions import part_caption, part_title
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import KEYS, QUERIES, dense, random_maps
@@ -29,27 +29,6 @@ def test_more_tokens_than_cells_are_pooled_to_their_means_and_said(recording: Re
 def test_masked_cells_are_said_where_there_are_any(recording: Recording, causal_recording: Recording) -> None:
     assert not report_of(recording).remarks
     assert "Blank cells are masked" in report_of(causal_recording).remarks[0]
-
-
-ALONE = " Each p is taken alone, without a correction for their number."
-
-
-@pytest.mark.parametrize(
-    ("judged", "said"),
-    [
-        ([(1 / 21, 20)], ["p = 0.048 is the least that 20 sets can give."]),
-        ([(1 / 21, 20), (1 / 21, 20)], [f"p = 0.048 is the least that 20 sets can give.{ALONE}"]),
-        ([(1 / 21, 20), (1.0, 20)], [f"p = 0.048 is the least that 20 sets can give.{ALONE}"]),
-        (
-            [(0.5, 1), (1 / 21, 20)],
-            [f"p = 0.048 is the least that 20 sets can give and p = 0.5 is the least that 1 set can give.{ALONE}"],
-        ),
-        ([(2 / 21, 20), (1.0, 20)], []),
-        ([], []),
-    ],
-)
-def test_the_least_p_of_so_few_draws_is_said(judged: list[tuple[float, int]], said: list[str]) -> None:
-    assert least_p_remarks(judged) == said
 
 
 def test_untrained_weights_are_called_so_in_remark_and_caption(recording: Recording) -> None:
