@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.progress import track
 from attnviz.capture.model_calls import arguments_of, logits_of_last
-from attnviz.effects.controls import CONTROLS, name_of_replacement, random_sets
+from attnviz.effects.controls import CONTROLS, TESTED_TOO, name_of_replacement, random_sets
 from attnviz.effects.effect_table import ANSWERED, Effect, Effects
 from attnviz.effects.head_sites import CleanRun, clean_run
 from attnviz.effects.measures import (
@@ -165,7 +165,12 @@ class Ablation:
                     sets = self.head_sets(run) if sets is None else sets
                     named = [_heads_of_set(name, run.clean) for name in self.sets or ()]
                     compared = named if self.controls is None else sets
-                    controls = {heads: random_sets(heads, known, self._count_of_controls) for heads in compared}
+                    tested = set(chain.from_iterable(compared))
+                    for heads in compared:
+                        others = [head for head in known if head not in tested]
+                        if len(others) < len(heads) and len(compared) > 1 and self._count_of_controls:
+                            others, remarks = known, [*remarks, *([] if TESTED_TOO in remarks else [TESTED_TOO])]
+                        controls[heads] = random_sets(heads, others, self._count_of_controls)
                 assert sets is not None
                 all_sets = list(dict.fromkeys((*sets, *chain.from_iterable(controls.values()))))
                 values, baseline = run.values(all_sets), run.baseline

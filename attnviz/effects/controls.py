@@ -15,6 +15,7 @@ from attnviz.text.head_name import HeadName
 LEVEL = 0.05  # an effect is beyond its controls if p is at most this
 CONTROLS = 20  # random sets beside each chosen one: fewer cannot be exceeded with p below `LEVEL`
 SEED = 0  # of the draws, so that the same set has the same controls
+TESTED_TOO = "Too few heads are left untested, so that other heads of a row may be those of another row."
 TRIES = 10  # draws for each set that is wanted, since draws repeat
 
 

@@ -14,6 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.capture.model_calls import run_model
 from attnviz.effects import ablation
 from attnviz.effects.ablation import chosen_sets
+from attnviz.effects.controls import TESTED_TOO
 from attnviz.effects.effect_table import OUTPUTS
 from attnviz.effects.head_sites import CleanRun
 from attnviz.effects.measures import MEASURES
@@ -275,12 +276,17 @@ def test_sets_stand_beside_random_sets_whose_effects_are_those_measured_alone() 
     effects = attnviz.ablate(model, texts, "loss", sets=["1.2", "0.1+1.3"], heads=["0.0"])
     single, one, pair = (effects[name] for name in ("0.0", "1.2", "0.1+1.3"))
     assert single.controls == ()
-    assert (len(one.controls), len(pair.controls)) == (7, 15)  # all other heads, and all pairs of the six others
+    assert (len(one.controls), len(pair.controls)) == (5, 10)  # all heads that are not tested, and all pairs of them
+    drawn = {head for row in (one, pair) for control in row.controls for head in control.name.split("+")}
+    assert drawn == {"0.0", "0.2", "0.3", "1.0", "1.1"}
+    assert TESTED_TOO not in effects.remarks
     names = [control.name for control in pair.controls]
     alone = attnviz.ablate(model, texts, "loss", sets=names, controls=0)
     for control in pair.controls:
         assert control.values == pytest.approx(alone[control.name].values, abs=1e-5)
-    single_rows = attnviz.ablate(model, texts, "loss", controls=7).rows
+    of_all = attnviz.ablate(model, texts, "loss", controls=7)  # which leaves no head untested
+    single_rows = of_all.rows
+    assert of_all.remarks == (TESTED_TOO,)
     assert {row.mean > 0 for row in single_rows} == {True, False}
     for row in single_rows:
         as_much = sum(other.mean / row.mean >= 1 for other in single_rows)  # in the same direction, and itself

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option, with_capital
+from attnviz.effects.controls import TESTED_TOO
 from attnviz.effects.effect_table import Effects, effect_changes
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame
 from attnviz.metrics.measure import Measure
@@ -158,6 +159,8 @@ def _control_remarks(effects: Effects) -> list[str]:
     many = f"{effects.controls} random sets of as many other heads, of the same layers or the nearest"
     few = "each other set of as many heads" if max(counts) > 1 else "as many other heads, the only ones"
     drawn = many if min(counts) == effects.controls else few if max(counts) < effects.controls else f"{many}, or all"
+    are_untested = len(counts) > 1 and TESTED_TOO not in effects.remarks
+    drawn += ", none of which is tested itself" * are_untested
     chosen = " These heads were chosen by their effect on the same texts, so that p is too small." * effects.greedy
     return [
         f"Other heads: the change without {drawn}; p is (1 + those that change it as much, in the same direction) / "
