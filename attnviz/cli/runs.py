@@ -512,21 +512,29 @@ def effects_of_units(
 
 def _read_again(recording: "Recording", path: str, settings: ModelSettings) -> tuple[ModelSettings, Example]:
     """Returns the settings of the model that made a recording, and the example with the same tokens."""
+    from attnviz.media.image import Image
+    from attnviz.media.sound import Sound
     from attnviz.text.server_answer import ServerAnswer
 
     own, cross = recording.settings, next((maps for maps in recording.maps if maps.kind == "cross"), None)
     tokens = recording.maps[0].query_tokens if cross is None else cross.query_tokens
     axes = [tokens] if cross is None else [tokens, cross.key_tokens]
     model, texts = own.get("model"), len({maps.item for maps in recording.maps})
-    reason = "" if isinstance(model, str) else "does not name the model that made it"
+    media = [medium for axis in axes for medium in axis.media if isinstance(medium, (Image, Sound))]
+    quoted_text = repr(" ".join(tokens.text.split())[:QUOTED_LENGTH])
+    reason, given = "" if isinstance(model, str) else "does not name the model that made it", quoted_text
     if texts > 1:
         reason = f"holds {texts} texts, and this command explains one"
-    elif any(axis.image_indices for axis in axes):
-        reason = "holds its picture or sound only as it is drawn, which is less than the model reads"
+        given = f"one of them, such as {quoted_text}, or for attnviz why all of them with --batch FILE,"
+    elif media:
+        medium = media[0]
+        noun = "picture" if isinstance(medium, Image) and not medium.seconds else "sound"
+        reason = f"holds its {noun} only as it is drawn, which is less than the model reads"
+        given = f"the file of the {noun}{f' ({medium.title})' if medium.title else ''}, with its text if it has one,"
     elif cross is None and (tokens.ids < 0).any():
         reason = "has tokens without the ids of a model"
     if reason:
-        raise AttnvizError(f"{path!r} {reason}; give what was read and --model")
+        raise AttnvizError(f"{path!r} {reason}; give {given} and {option('model', str(model or 'MODEL'))}")
     assert isinstance(model, str)
     if row_of(model) is not PRETRAINED:
         names = used_settings(model)

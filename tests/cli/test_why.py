@@ -53,7 +53,10 @@ def test_a_recording_that_lacks_what_the_model_reads_is_refused_with_what_it_lac
     Path("texts.txt").write_text("the cat sat\nthe dog\n")
     shell.run("show", "--batch", "texts.txt", "-o", "run.safetensors")
     line = shell.refused("why", "run.safetensors")
-    assert "holds 2 texts, and this command explains one; give what was read and --model" in line
+    said = (
+        "holds 2 texts, and this command explains one; give one of them, such as 'the cat sat', or for attnviz why all"
+    )
+    assert f"{said} of them with --batch FILE, and --model seeded" in line
 
 
 def test_numbers_are_those_of_the_sum(shell: Streams) -> None:
