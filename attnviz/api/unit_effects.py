@@ -54,7 +54,10 @@ def unit_effects(
     if by == TOKENS:
         raise AttnvizError(f"{option('by', TOKENS)} would hide each token; choose turns, passages or sentences")
     answered_example = reader.answered(example)  # each run reads the same answer
-    recording = reader.record(answered_example, selection)
+    reader.refuse_absent(selection)
+    with reader.running():
+        prepared_input = reader.read(answered_example)
+    recording = reader.recorded(prepared_input, selection)
     refuse_missing_units(list(recording.maps), Grouping(by=by))
     tokens = recording.maps[0].query_tokens
     calls = [maps for maps in recording.maps if maps.kind == "self" and len(maps.query_tokens) == len(tokens)]
@@ -79,7 +82,7 @@ def unit_effects(
     mean_attention = attention[chosen].mean(axis=0)
 
     with reader.running():
-        inputs_without = reader.hiding(reader.read(answered_example))
+        inputs_without = reader.hiding(prepared_input)
         lost, divergence, log_probability = unit_losses(reader.module, inputs_without, tokens.ids, units)
 
     controls: dict[str, Float64Array] = {}
