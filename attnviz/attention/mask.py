@@ -58,17 +58,6 @@ class Bias:
             total += self.explicit[heads, queries, keys]
         return total
 
-    def of_cells(self, heads: list[int], queries: IntArray, keys: IntArray) -> FloatArray:
-        """Returns the bias of single cells, ``(heads, cells)``; zeros if the bias has no part."""
-        total = np.zeros((len(heads), len(queries)), dtype=np.float32)
-        if self.relative is not None:
-            total += self.relative[heads][:, keys - queries + self.origin]
-        if self.by_key is not None:
-            total += self.by_key[heads][:, keys]
-        if self.explicit is not None:
-            total += self.explicit[heads][:, queries, keys]
-        return total
-
 
 @dataclass(frozen=True, eq=False)
 class Mask:
