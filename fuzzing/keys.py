@@ -12,9 +12,9 @@ from textual._xterm_parser import XTermParser
 from textual.pilot import Pilot
 
 from attnviz.base.errors import AttnvizError
+from attnviz.browse.actions.cursor import Screen, first_state, settle
+from attnviz.browse.actions.keys import BY_KEY, press
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen, first_state, settle
-from attnviz.browse.moves.keys import BY_KEY, press
 from attnviz.browse.process.terminal import KeyDecoder
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State

@@ -24,7 +24,7 @@ explain browse cli __init__ __main__
 # A subpackage imports only those before it; files that lie directly in the package come last.
 SUBPACKAGES = {
     "capture": ["flow", "calls", "assembly", "hooks"],
-    "browse": ["session", "moves", "view", "process", "survey"],
+    "browse": ["session", "actions", "view", "process", "survey"],
     "report": ["picture", "words", "heads", "maps", "survey"],
     "models": ["reading", "places", "huggingface"],
 }

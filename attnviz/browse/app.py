@@ -15,11 +15,10 @@ from textual.screen import Screen as TextualScreen
 from textual.widgets import OptionList
 
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.browse.copying import COPIED_PARTS, clipboard_text
-from attnviz.browse.moves.cursor import Screen, settle, with_first_ranked_head
-from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import BY_KEY, KEYS, missing_fact, mode_of, press
-from attnviz.browse.moves.layout import (
+from attnviz.browse.actions.cursor import Screen, settle, with_first_ranked_head
+from attnviz.browse.actions.finding import filter_heads, find, matching_metrics
+from attnviz.browse.actions.keys import BY_KEY, KEYS, missing_fact, mode_of, press
+from attnviz.browse.actions.layout import (
     ANSI_COLORS,
     FIXED_LINES,
     lens_heads,
@@ -28,8 +27,9 @@ from attnviz.browse.moves.layout import (
     side_width,
     tiles,
 )
-from attnviz.browse.moves.steps import NEXT, step
-from attnviz.browse.moves.visited import start_state, state_at, with_history
+from attnviz.browse.actions.steps import NEXT, step
+from attnviz.browse.actions.visited import start_state, state_at, with_history
+from attnviz.browse.copying import COPIED_PARTS, clipboard_text
 from attnviz.browse.process.application import SAVE_PROMPT, SIZES, Application, Background, Canvas, Listing, Surface
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, Size, State

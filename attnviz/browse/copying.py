@@ -5,9 +5,9 @@ import shlex
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.cursor import Screen, ranked_keys
-from attnviz.browse.moves.layout import open_map_pane
-from attnviz.browse.moves.visited import address_of
+from attnviz.browse.actions.cursor import Screen, ranked_keys
+from attnviz.browse.actions.layout import open_map_pane
+from attnviz.browse.actions.visited import address_of
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head import lay_out

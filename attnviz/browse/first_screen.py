@@ -14,9 +14,9 @@ from rich.console import Console
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import cleanup_on_signals
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import ANSI_COLORS, tiles
-from attnviz.browse.moves.visited import start_state
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.layout import ANSI_COLORS, tiles
+from attnviz.browse.actions.visited import start_state
 from attnviz.browse.process.terminal import ASK_ATTRIBUTES
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size

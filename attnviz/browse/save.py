@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import lens_heads, open_map_pane, tiles
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.layout import lens_heads, open_map_pane, tiles
 from attnviz.browse.process.application import refuse_picture, save_report
 from attnviz.browse.session.blocks import TokenRow
 from attnviz.browse.session.state import State, View

@@ -55,9 +55,9 @@ def browse(
     Returns:
         The exit code.
     """
+    from attnviz.browse.actions.cursor import Screen
+    from attnviz.browse.actions.visited import start_state
     from attnviz.browse.first_screen import early_screen
-    from attnviz.browse.moves.cursor import Screen
-    from attnviz.browse.moves.visited import start_state
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.session.session import Session
     from attnviz.browse.session.state import Size, State, Theme

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from attnviz.attention.mask import Mask
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import has_two_panes, side_width
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.layout import has_two_panes, side_width
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.parts import Hit, padded_line, styled

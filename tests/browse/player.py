@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 
 from attnviz.base.errors import AttnvizError
+from attnviz.browse.actions.cursor import Screen
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.graphics import Protocol

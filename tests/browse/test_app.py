@@ -12,8 +12,8 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.widgets import KeyPanel
 
+from attnviz.browse.actions.keys import KEYS
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.keys import KEYS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Theme
 from attnviz.browse.view.parts import PAPERS

@@ -4,10 +4,10 @@ from functools import partial
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.browse.actions.cursor import first_state
+from attnviz.browse.actions.finding import filter_heads
+from attnviz.browse.actions.keys import press
 from attnviz.browse.copying import clipboard_text, figure_command
-from attnviz.browse.moves.cursor import first_state
-from attnviz.browse.moves.finding import filter_heads
-from attnviz.browse.moves.keys import press
 from attnviz.browse.session.state import State
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording

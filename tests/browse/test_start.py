@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.visited import start_state
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.visited import start_state
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.screen import draw

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from textual.pilot import Pilot
 
+from attnviz.browse.actions.cursor import Screen
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.save import save_picture
 from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 import attnviz
 from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.keys import press
 from attnviz.browse.copying import figure_command
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main

@@ -20,7 +20,7 @@ from textual.widgets.option_list import Option
 
 from attnviz.base.errors import AttnvizError, choices, flag
 from attnviz.base.printable import printable
-from attnviz.browse.moves.finding import LAYER_ORDER, matching_metrics
+from attnviz.browse.actions.finding import LAYER_ORDER, matching_metrics
 from attnviz.browse.process.application import SAVE_PROMPT, SIZES, Application, save_report
 from attnviz.browse.survey.listing import SurveyView, points_lines
 from attnviz.browse.view.parts import rich_text

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, ByteArray, Float64Array
-from attnviz.browse.moves.layout import ANSI_COLORS
+from attnviz.browse.actions.layout import ANSI_COLORS
 from attnviz.browse.session.blocks import CellBlock, RefinedBlock
 from attnviz.browse.view.graphics import PictureArea, picture_lines
 from attnviz.browse.view.parts import CURSOR_COLOR

@@ -7,8 +7,8 @@ from textwrap import wrap
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import (
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.layout import (
     NUMBER_CELL,
     MapPane,
     listed_lines,

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import FIXED_LINES, MapPane, lens_heads, open_lens_pane, text_lines
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.layout import FIXED_LINES, MapPane, lens_heads, open_lens_pane, text_lines
 from attnviz.browse.session.blocks import CellBlock, TokenRow, pool
 from attnviz.browse.session.state import State
 from attnviz.browse.view.cells import Cells, cell_lines, quantity_text

@@ -11,8 +11,8 @@ from operator import itemgetter
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import FIXED_LINES, Tiles, has_two_panes, listed_lines, map_lines, side_width, tiles
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.layout import FIXED_LINES, Tiles, has_two_panes, listed_lines, map_lines, side_width, tiles
 from attnviz.browse.session.blocks import CellBlock, TokenRow
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, State

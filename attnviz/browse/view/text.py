@@ -10,8 +10,8 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.arrays import Float64Array, IntArray
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import ANSI_COLORS
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.layout import ANSI_COLORS
 from attnviz.browse.session.blocks import TokenRow
 from attnviz.browse.view.cells import shaded_span
 from attnviz.browse.view.graphics import PictureArea, picture_lines

@@ -1,9 +1,9 @@
 import numpy as np
 
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.finding import filter_heads
+from attnviz.browse.actions.keys import press
 from attnviz.browse.copying import figure_command
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.finding import filter_heads
-from attnviz.browse.moves.keys import press
 from attnviz.browse.session.ranking import Ranking
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View

@@ -12,9 +12,9 @@ from textual.pilot import Pilot
 from textual.screen import Screen as TextualScreen
 
 from attnviz.base.arrays import ByteArray
+from attnviz.browse.actions.cursor import Screen
+from attnviz.browse.actions.layout import open_map_pane
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State

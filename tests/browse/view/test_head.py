@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.keys import press
+from attnviz.browse.actions.cursor import Screen, settle
+from attnviz.browse.actions.keys import press
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head import lay_out, side_part, why_lines
 from attnviz.browse.view.parts import Hit

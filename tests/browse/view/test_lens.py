@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.finding import find
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import FIXED_LINES, lens_heads
+from attnviz.browse.actions.cursor import Screen, settle
+from attnviz.browse.actions.finding import find
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.layout import FIXED_LINES, lens_heads
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.lens import lay_out_lens

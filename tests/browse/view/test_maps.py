@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.finding import filter_heads, find
-from attnviz.browse.moves.layout import open_map_levels, open_map_pane
-from attnviz.browse.moves.visited import state_at
+from attnviz.browse.actions.cursor import Screen, settle
+from attnviz.browse.actions.finding import filter_heads, find
+from attnviz.browse.actions.layout import open_map_levels, open_map_pane
+from attnviz.browse.actions.visited import state_at
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.graphics import PixelSpan

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.moves.cursor import Screen, first_state, settle
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import text_lines
+from attnviz.browse.actions.cursor import Screen, first_state, settle
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.layout import text_lines
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
 from attnviz.browse.view.graphics import PixelSpan

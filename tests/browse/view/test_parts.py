@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.visited import start_state
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.visited import start_state
 from attnviz.browse.session.blocks import CellBlock, TokenRow
 from attnviz.browse.session.state import Theme
 from attnviz.browse.view.cells import Cells, cell_lines

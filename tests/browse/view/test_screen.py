@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from textual.pilot import Pilot
 
+from attnviz.browse.actions.cursor import Screen, first_state
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.layout import tiles
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.cursor import Screen, first_state
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View

@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.cursor import Screen, open_head
+from attnviz.browse.actions.cursor import Screen, open_head
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State, View
 from attnviz.maps.grouped import Units

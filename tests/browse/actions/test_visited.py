@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.cursor import open_head
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.visited import address_of, start_state, state_at
+from attnviz.browse.actions.cursor import open_head
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.visited import address_of, start_state, state_at
 from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups

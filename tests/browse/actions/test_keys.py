@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.cursor import first_state, ranked_keys, settle
-from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
-from attnviz.browse.moves.keys import ALWAYS, EVERYWHERE, HOLDS, KEYS, ROWS
-from attnviz.browse.moves.layout import open_map_levels, open_map_pane, tiles
+from attnviz.browse.actions.cursor import first_state, ranked_keys, settle
+from attnviz.browse.actions.finding import filter_heads, find, matching_metrics
+from attnviz.browse.actions.keys import ALWAYS, EVERYWHERE, HOLDS, KEYS, ROWS
+from attnviz.browse.actions.layout import open_map_levels, open_map_pane, tiles
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, or_list
-from attnviz.browse.moves.cursor import MAX_SIDE_BY_SIDE, Screen, open_lens, open_together, settle, sort_by
-from attnviz.browse.moves.layout import lens_heads
+from attnviz.browse.actions.cursor import MAX_SIDE_BY_SIDE, Screen, open_lens, open_together, settle, sort_by
+from attnviz.browse.actions.layout import lens_heads
 from attnviz.browse.session.state import SearchAxis, State
 from attnviz.text.places import find_place
 

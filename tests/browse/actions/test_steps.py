@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from textual.pilot import Pilot
 
+from attnviz.browse.actions.keys import press
 from attnviz.browse.app import Browser
-from attnviz.browse.moves.keys import press
 from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups

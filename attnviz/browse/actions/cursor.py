@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.moves.layout import (
+from attnviz.browse.actions.layout import (
     ANSI_COLORS,
     lens_heads,
     open_lens_pane,

@@ -4,9 +4,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from attnviz.browse.moves.finding import find
-from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.layout import open_map_pane, tiles
+from attnviz.browse.actions.finding import find
+from attnviz.browse.actions.keys import press
+from attnviz.browse.actions.layout import open_map_pane, tiles
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.head import lay_out

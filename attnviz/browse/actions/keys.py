@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from attnviz.browse.moves import cursor
-from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.finding import find_again
-from attnviz.browse.moves.layout import open_map_pane
-from attnviz.browse.moves.steps import NEXT, PREVIOUS, play, step
-from attnviz.browse.moves.visited import go_in_history, with_history
+from attnviz.browse.actions import cursor
+from attnviz.browse.actions.cursor import Screen, settle
+from attnviz.browse.actions.finding import find_again
+from attnviz.browse.actions.layout import open_map_pane
+from attnviz.browse.actions.steps import NEXT, PREVIOUS, play, step
+from attnviz.browse.actions.visited import go_in_history, with_history
 from attnviz.browse.session.state import State, View
 from attnviz.report.words.choices import FACTS, Choice, rows_of
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option, or_list
-from attnviz.browse.moves.cursor import (
+from attnviz.browse.actions.cursor import (
     COMBINATION_OF_KEY,
     MAX_SIDE_BY_SIDE,
     Screen,
