@@ -17,7 +17,6 @@ from attnviz.capture.assembly.captured_call import CapturedCall, position_of_que
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.derived import NO_CONTRIBUTIONS
-from attnviz.maps.recording import UNUSED_LABELS
 from attnviz.text.named_groups import GENERATED, with_generated_from
 from attnviz.text.selection import ATTENTION_PARTS, IMPLICIT, RecordedAttention, Selection
 from attnviz.text.tokens import Tokens, labels_given
@@ -138,6 +137,7 @@ class GivenLabels:
         fits_keys_alone = self.given.keys() == {"tokens"} and not self._fits("tokens") and self._fits("context")
         if fits_keys_alone and not has_decoder:
             self.given = {"context": self.given["tokens"]}
+        self.unused: list[str] = []  # the remarks on labels that fit no tokens, once these are asked for
         self.advice = "; give them as context, which fits" if fits_keys_alone and has_decoder else ""
         self.reordered: list[str] = []  # the names of the lists that are in another order than the texts
         self.kinds: dict[str, Sequence[int]] = {}  # the kinds of tokens that the labels of a name may belong to
@@ -276,7 +276,7 @@ class GivenLabels:
         for name, given in self.given.items():
             labelled = [text for text in sorted(self.axes) if any(name in axis.sources for axis in self.axes[text])]
             if not labelled:
-                yield f"{UNUSED_LABELS} in {name}, since no attention over such tokens was recorded."
+                yield self._unused(f"{name}, since no attention over such tokens was recorded.")
                 continue
             lists, count = _lists_of(given), max(self.axes) + 1
             if lists is not None and len(lists) > count:
@@ -294,15 +294,17 @@ class GivenLabels:
                 else:
                     counts = sorted({int(axis.is_real.sum()) for axis in axes if name in axis.sources})
                     tokens = f"{or_list(counts)} token{'' if counts == [1] else 's'}{self.advice}"
-                    yield (
-                        f"{UNUSED_LABELS} in {name} of {texts}: {len(labels)} labels for {tokens}"
-                        f"{_missing_extra(labels, counts)}"
-                    )
+                    missing = _missing_extra(labels, counts)
+                    yield self._unused(f"{name} of {texts}: {len(labels)} labels for {tokens}{missing}")
             prefixed = [text for (used_name, text), before in self.used.items() if used_name == name and before]
             if prefixed:
                 texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"
                 first_count = self.used[name, prefixed[0]]
                 yield f"Without labels: the first {first_count} tokens of {texts}, which have no ids."
+
+    def _unused(self, where: str) -> str:
+        self.unused.append(f"Not used: the labels in {where}")
+        return self.unused[-1]
 
     def advice_on_pictures(self) -> Iterator[str]:
         """Yields a sentence if one picture's places were given to several inputs; not if it was made from all."""

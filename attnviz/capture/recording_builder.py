@@ -109,6 +109,7 @@ class RecordingBuilder:
 
         # The recording, with a remark on all that a reader of its maps must know
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
+        label_remarks = tuple(labels.remarks())
         return Recording(
             maps=tuple(maps),
             model=name_of(self.model),
@@ -116,9 +117,10 @@ class RecordingBuilder:
             version=__version__,
             silent_layers=self.silent_layers if chosen_layers is None else {},
             advice=tuple(labels.advice_on_pictures()),
+            unused_labels=tuple(labels.unused),
             remarks=(
                 *self.texts.remarks(),
-                *labels.remarks(),
+                *label_remarks,
                 *(self._implicit_remarks() if self.options.attention == IMPLICIT else ()),
                 *self._remarks_on_missing(),
                 *_remarks_on_calls(calls),

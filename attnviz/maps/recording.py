@@ -20,7 +20,6 @@ SAMPLED_QUERIES = 8  # queries of each attention call: the first, the last, and 
 HALF_PRECISION_TOLERANCE = 0.02  # tolerance of a row's sum, for weights that were computed in half precision
 BFLOAT16_TOLERANCE = 0.3  # tolerance of a row's sum, for queries and keys rounded to bfloat16
 RANGE_TOLERANCE = 1e-3  # tolerance of a weight below 0 or above 1
-UNUSED_LABELS = "Not used: the labels"  # the start of a remark on labels that do not fit the tokens
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +39,7 @@ class Recording:
         tells_silence: true once ``remarks`` begin with those of `silence_remarks` on all layers of the run, so that a
             choice of its maps says no others.
         advice: sentences on what to type for more, which are shown with the maps, but not to an audience.
+        unused_labels: those of ``remarks`` on labels that fit no tokens, which a refusal of a token repeats.
         doubts: further remarks, on weights of a file that cannot come from a softmax; found on reading, never saved.
     """
 
@@ -53,6 +53,7 @@ class Recording:
     remarks: tuple[str, ...] = ()
     tells_silence: bool = False
     advice: tuple[str, ...] = ()
+    unused_labels: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -71,7 +72,8 @@ class Recording:
         object.__setattr__(self, "silent_layers", silent_layers)
         remarks = self.remarks if self.tells_silence else (*self.silence_remarks, *self.remarks)
         object.__setattr__(self, "remarks", tuple(map(printable, remarks)))
-        object.__setattr__(self, "advice", tuple(map(printable, self.advice)))
+        for name in ("advice", "unused_labels"):
+            object.__setattr__(self, name, tuple(map(printable, getattr(self, name))))
         object.__setattr__(self, "tells_silence", bool(self.silent_layers))
 
     @property

@@ -25,7 +25,9 @@ KINDS_OF_SETTINGS = {
     "dropout|temperature": number(-1e9, 1e9),
     "alignment_heads": HEAD_PAIRS,
 }
-UNSAVED = ("maps", "silent_layers", "tells_silence", "advice", "doubts")  # are no entries of the header, or not always
+SAVED_IF_ANY = ("advice", "unused_labels")  # sentences that few recordings have
+# Are no entries of the header, or not always
+UNSAVED = ("maps", "silent_layers", "tells_silence", "doubts", *SAVED_IF_ANY)
 # Stored in the header unchanged
 CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity", "tolerance")
 
@@ -50,8 +52,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         **token_header,
         "maps": [],
     }
-    if recording.advice:
-        header["recording"]["advice"] = recording.advice
+    header["recording"] |= {name: sentences for name in SAVED_IF_ANY if (sentences := getattr(recording, name))}
     axis_indices = {id(tokens): index for index, tokens in enumerate(axes)}
     for index, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
@@ -150,7 +151,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
         silent_layers=read_silent_layers(entry),
         remarks=entry.sentences("remarks"),
         tells_silence=True,
-        advice=entry.sentences("advice") if "advice" in entry.value else (),
+        **{name: entry.sentences(name) for name in SAVED_IF_ANY if name in entry.value},
     )
 
 

@@ -8,7 +8,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
 from attnviz.maps.grouped import has_few_turns, regroup
 from attnviz.maps.layer_maps import known_cells
-from attnviz.maps.recording import UNUSED_LABELS, ChosenHead, HeadKey, Recording, chosen_heads, head_key
+from attnviz.maps.recording import ChosenHead, HeadKey, Recording, chosen_heads, head_key
 from attnviz.report.maps.head_panels import MAX_CUT_TOKENS, HeadSummaries, summarize_heads
 from attnviz.report.maps.heatmaps import (
     Ranking,
@@ -129,10 +129,9 @@ def _telling_unused_labels(recording: Recording, options: ReportOptions) -> Iter
     try:
         yield
     except AttnvizError as error:
-        remark = next((line for line in recording.remarks if line.startswith(UNUSED_LABELS)), None)
-        if options.look.query is None or remark is None:
+        if options.look.query is None or not recording.unused_labels:
             raise
-        raise AttnvizError(f"{error}. {remark}") from None
+        raise AttnvizError(f"{error}. {recording.unused_labels[0]}") from None
 
 
 def _leaving_space(options: ReportOptions, answer: str, remarks: tuple[str, ...]) -> ReportOptions:

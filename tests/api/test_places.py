@@ -1,6 +1,7 @@
 """`attnviz.patches` and `attnviz.frames`: the places that a caller says, and their part in `attnviz.record`."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -190,7 +191,7 @@ def test_a_reading_which_measures_places_is_not_advised_to_say_them() -> None:
         (5, "3 tokens fewer than the labels: extra=2?"),
     ],
 )
-def test_patches_that_lack_tokens_before_them_are_told_how_many(extra: int, said: str) -> None:
+def test_patches_that_lack_tokens_before_them_are_told_how_many(extra: int, said: str, tmp_path: Path) -> None:
     layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     hidden = torch.rand(1, 8, 8)
     with attnviz.record(layer, tokens=attnviz.patches(PHOTO, grid=(2, 3), extra=extra)) as recording:
@@ -200,3 +201,6 @@ def test_patches_that_lack_tokens_before_them_are_told_how_many(extra: int, said
     refusal = f"no query 'r0c1' among tokens without labels; choose 0 to 7. {remark}"
     with pytest.raises(AttnvizError, match=re.escape(refusal)):
         attnviz.draw(recording, ".svg", query="r0c1", heads="0.0")
+    recording.save(tmp_path / "run.safetensors")
+    with pytest.raises(AttnvizError, match=re.escape(refusal)):
+        attnviz.draw(attnviz.load(tmp_path / "run.safetensors"), ".svg", query="r0c1", heads="0.0")
