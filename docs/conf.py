@@ -10,8 +10,8 @@ extensions += [f"tools.docs.{name}" for name in ("live", "menu", "flags", "types
 attnviz_menu = {
     "Tutorials": "tutorials/course tutorials/first-look tutorials/induction tutorials/why "
     "tutorials/figures-and-slides tutorials/server tutorials/corpus tutorials/conversations tutorials/protein",
-    "How to": "show models heads matters why survey battery compare-and-explain figures page browse vision speech "
-    "own-model live replay arrays from-transformerlens",
+    "How to": "show models heads matters why implicit survey battery compare-and-explain figures page browse vision "
+    "speech own-model live replay arrays from-transformerlens",
     "Reference": "reference/command-line reference/python checked-models data gallery glossary",
     "Explanation": "explanation length architecture architecture-walks project",
 }
