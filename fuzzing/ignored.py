@@ -134,7 +134,8 @@ def typed_options(line: str) -> dict[str, str]:
     for parameter in command.params:
         name, is_flag = parameter.opts[0].removeprefix("--"), getattr(parameter, "is_flag", False)
         if name not in SAME and f"--{name}" not in line and (is_flag or name in values):
-            options[name] = f"--{name}" + ("" if is_flag else f" {shlex.quote(values[name])}")
+            flag = (parameter.secondary_opts or parameter.opts)[0]  # --no-special, since --special is often the default
+            options[name] = flag if is_flag else f"--{name} {shlex.quote(values[name])}"
     return options
 
 

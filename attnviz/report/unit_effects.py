@@ -17,7 +17,7 @@ from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import PERCENT, Panel, Quantity
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadList, Summary, WhyAnswer, origin
-from attnviz.report.picture.scales import share_scales
+from attnviz.report.picture.scales import scale_remarks, share_scales
 from attnviz.report.words.captions import count_phrase, model_name, recording_remarks, report_title
 from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.tokens import first_words
@@ -103,7 +103,7 @@ def unit_effects_report(
         panels=share_scales(_panels(effects), options.look),
         across=2,
         summary=summary if is_screen else None,
-        remarks=remarks,
+        remarks=(*remarks, *scale_remarks(options.look)),
         about={"recording": origin(recording)},
     )
 

@@ -138,7 +138,7 @@ def _route_lines(graph: RouteGraph | None, look: Look) -> list[Line]:
 def ineffective_options(report: Report) -> tuple[str, ...]:
     """Returns the names of colour options that have no effect on the report in its terminal; empty if all have one."""
     if not isinstance(report, DrawnReport):
-        return "cmap", "color_scale", "limits"
+        return "cmap", "theme", "color_scale", "limits"
     if report.look.colors:
         return ()
     if report.kind == "text" and not _has_shades(report):

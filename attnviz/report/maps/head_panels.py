@@ -236,6 +236,7 @@ def fit_screen(
     heads: list[ChosenHead],
     options: ReportOptions,
     summaries: HeadSummaries,
+    notes: Notes,
     draw_all: Callable[[], DrawnReport],
 ) -> DrawnReport:
     """Returns the report of all heads if it fits on the screen, else of as many of the clearest heads as fit.
@@ -273,7 +274,7 @@ def fit_screen(
                 keys = slice(keys.start, min(keys.stop, keys.start + extent.rows))
             shown_heads.append(replace(head, queries=queries, keys=keys))
         panel_options = options if extent.part == "last queries" else limit_cells(options, extent.rows)
-        panels = titled_panels(recording, shown_heads, [PERCENT], panel_options, summaries.notes)
+        panels = titled_panels(recording, shown_heads, [PERCENT], panel_options, notes)
         colored_panels = share_scales(panels, options.look)
         one_head = option("heads", shown_heads[0].name)
         advice = f"Use {option('all', True)} for all, {one_head} for one; attnviz heads lists what each does."

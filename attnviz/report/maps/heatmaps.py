@@ -106,7 +106,8 @@ def maps_report(
     if fits_all or options.all or options.chooses_heads:
         return draw_all()
     if summaries is not None:
-        return fit_screen(recording, heads, options, replace(summaries, answering_heads=answering_heads), draw_all)
+        summaries = replace(summaries, answering_heads=answering_heads)
+        return fit_screen(recording, heads, options, summaries, notes, draw_all)
     if answering_heads and (options.sort, options.top) == (None, None):
         ordered_heads = answering_first(heads, answering_heads)
         return fit_first_heads(ordered_heads, recording, options, draw_maps, MAX_FIRST_MAPS)

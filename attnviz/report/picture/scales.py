@@ -231,9 +231,12 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
 
 
 def pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark if ``pool`` is not the default although no panel is pooled; else empty."""
+    """Returns a remark if ``pool`` is not the default although no panel is pooled; else empty.
+
+    It names no option, so that a slide says it, too.
+    """
     pools_nothing = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
-    return (f"{option('pool', look.pool)} has no effect: every cell is one weight.",) if pools_nothing else ()
+    return ("Nothing is pooled: every cell is one weight.",) if pools_nothing else ()
 
 
 def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def test_the_query_of_a_text_is_one_of_the_chosen_ones(recording: Recording) -> 
 
 @pytest.mark.parametrize(("suffix", "style"), [(".txt", "text"), (".svg", "arcs")])
 def test_a_way_to_pool_has_no_effect_where_nothing_is_pooled(recording: Recording, suffix: str, style: str) -> None:
-    said = "pool='max' has no effect: every cell is one weight."
+    said = "Nothing is pooled: every cell is one weight."
     assert said in report_of(recording, suffix, style=style, pool="max").remarks
     assert said not in report_of(recording, suffix, style=style).remarks
 
