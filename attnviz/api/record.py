@@ -1,7 +1,7 @@
 """Records the attention of any torch module during the forward passes of the caller."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 from torch import nn
 
 from attnviz.api.recording import DrawableRecording
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, install
 from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.labels import CaptureOptions, LabelsOfIds, TokenLabels
 from attnviz.capture.model_calls import name_of
@@ -28,6 +28,14 @@ class Tokenizer(Protocol):
 
     def convert_ids_to_tokens(self, ids: Any) -> Any:
         """Returns the names of ids."""
+
+
+@runtime_checkable
+class BareTokenizer(Protocol):
+    """A tokenizer of the library tokenizers."""
+
+    def id_to_token(self, id: int) -> Any:
+        """Returns the name of an id."""
 
 
 class _LiveRecording(DrawableRecording):
@@ -70,8 +78,8 @@ def record(
     heads: Iterable[int] | None = None,
     *,
     attention: RecordedAttention | None = None,
-    tokens: TokenLabels | Tokenizer | None = None,
-    context: TokenLabels | Tokenizer | None = None,
+    tokens: TokenLabels | Tokenizer | BareTokenizer | None = None,
+    context: TokenLabels | Tokenizer | BareTokenizer | None = None,
     stop: bool = False,
     dense: bool | None = None,
     values: bool = False,
@@ -130,8 +138,8 @@ def record(
     options = CaptureOptions(
         selection=selection,
         attention=attention,
-        tokens=_labels_by(tokens),
-        context=_labels_by(context),
+        tokens=_labels_by("tokens", tokens),
+        context=_labels_by("context", context),
         stop=stop,
         dense=dense,
         values=values,
@@ -139,13 +147,21 @@ def record(
     return _RecordBlock(CaptureBlock(model, options), name or name_of(model))
 
 
-def _labels_by(labels: TokenLabels | Tokenizer | None) -> TokenLabels | None:
+def _labels_by(name: str, labels: TokenLabels | Tokenizer | BareTokenizer | None) -> TokenLabels | None:
     """Returns labels unchanged, and a tokenizer as the labels of the ids that the model reads."""
-    if not isinstance(labels, Tokenizer):
-        return labels
-    from attnviz.models.huggingface.tokens import tokens_of_bare_ids
+    if isinstance(labels, BareTokenizer):
+        try:
+            from transformers import PreTrainedTokenizerFast
+        except ImportError as error:
+            raise AttnvizError(f"a Tokenizer needs transformers; run {install('hf')}, or give labels") from error
+        labels = cast("Tokenizer", PreTrainedTokenizerFast(tokenizer_object=labels))  # type: ignore[no-untyped-call]
+    if isinstance(labels, Tokenizer):
+        from attnviz.models.huggingface.tokens import tokens_of_bare_ids
 
-    return LabelsOfIds(partial(tokens_of_bare_ids, cast("Any", labels)))
+        return LabelsOfIds(partial(tokens_of_bare_ids, cast("Any", labels)))
+    if labels is not None and not callable(labels) and not isinstance(labels, Sized):
+        raise AttnvizError(f"{name} is {type(labels).__name__}; give a list of labels, a tokenizer, or a function")
+    return labels
 
 
 def _advice_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:

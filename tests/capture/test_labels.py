@@ -243,7 +243,8 @@ def test_lists_of_several_passes_go_to_the_texts_of_their_length() -> None:
     assert any("in another order than the lists in tokens" in remark for remark in recording.remarks)
 
 
-def test_a_tokenizer_labels_the_ids_that_the_model_reads() -> None:
+@pytest.mark.parametrize("is_bare", [False, True], ids=["of transformers", "of tokenizers"])
+def test_a_tokenizer_labels_the_ids_that_the_model_reads(is_bare: bool) -> None:
     from transformers import PreTrainedTokenizerFast
 
     make: Any = PreTrainedTokenizerFast  # whose constructor has no types
@@ -252,7 +253,8 @@ def test_a_tokenizer_labels_the_ids_that_the_model_reads() -> None:
     batch = tokenizer(texts[::-1], padding=True, return_tensors="pt")
     module = Reader(causal=False, prompt=0, cached=0)
     module.embedding = nn.Embedding(len(tokenizer), WIDTH)
-    with torch.inference_mode(), attnviz.record(module, tokens=tokenizer) as recording:
+    given = made_tokenizer("words in lower case") if is_bare else tokenizer
+    with torch.inference_mode(), attnviz.record(module, tokens=given) as recording:
         module(batch["input_ids"])
     for maps, text in zip(recording.maps, texts[::-1], strict=True):
         expected = tokenize_text(tokenizer, text)
@@ -260,6 +262,11 @@ def test_a_tokenizer_labels_the_ids_that_the_model_reads() -> None:
         assert (tokens.labels, tokens.ids.tolist()) == (expected.labels, expected.ids.tolist())
         assert set(maps.key_tokens.labels[len(expected) :]) <= {"[pad]"}
     assert recording.remarks == ()
+
+
+def test_refuses_labels_that_are_none_and_says_what_labels_are() -> None:
+    with pytest.raises(attnviz.AttnvizError, match="tokens is int; give a list of labels, a tokenizer, or a function"):
+        attnviz.record(Reader(causal=False, prompt=0, cached=0), tokens=5)  # type: ignore[arg-type]
 
 
 def test_layers_share_the_tokens_of_a_text() -> None:
