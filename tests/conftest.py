@@ -129,7 +129,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same colours and size of the screen on every machine, whatever its terminal asks for."""
+    """The same colours, size of the screen and lines on every machine, whatever its terminal asks for and its speed."""
+    monkeypatch.setattr("attnviz.base.progress.SECONDS_BEFORE_LOG", 1e6)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
 

@@ -15,17 +15,35 @@ Item = TypeVar("Item")
 
 SECONDS_BEFORE_BAR = 1.0
 SECONDS_BEFORE_LINE = 2.0
-SECONDS_BEFORE_LOG = 10.0  # also the least that must be left
+SECONDS_BEFORE_LOG = 10.0  # of silence, since the command began or said its last line
+LEAST_LEFT = 1.0  # seconds that must be left for a line in a log
 SHOW_CURSOR = b"\x1b[?25h\n"
 active_bars: list[str] = []  # the label of the bar on the screen; at most one, since bars are not nested
 active_lines: list[str] = []  # the line of the outermost `working`, on the screen after two seconds
+silent_since: list[float] = []  # when the command began, or said its last line in a log; empty outside of a command
+
+
+def begin() -> None:
+    """Notes that a command begins, so that a log has a line once it has been silent for `SECONDS_BEFORE_LOG`."""
+    silent_since[:] = [time.monotonic()]
+
+
+def _silence(start: float) -> float:
+    """Returns for how many seconds a log has had no line, outside of a command since ``start``."""
+    return time.monotonic() - (silent_since[0] if silent_since else start)
+
+
+def _say(line: str) -> None:
+    if silent_since:
+        begin()
+    remark(line)
 
 
 def track(items: Sequence[Item], what: str) -> Generator[Item]:
     """Yields the items; shows a progress bar on stderr if that is a terminal and the loop takes longer than a second.
 
     The bar disappears after the last item. A loop over fewer than two items, or inside a loop that has a bar, shows no
-    bar. Where stderr is a file or a pipe, a loop that takes long says once how long it will take.
+    bar. Where stderr is a file or a pipe, a loop says once how long it will take, if nothing was said for long.
     """
     if len(items) < 2 or active_bars:
         yield from items
@@ -47,8 +65,8 @@ def _logged(items: Sequence[Item], what: str) -> Generator[Item]:
         for done, item in enumerate(items):
             seconds = time.monotonic() - start
             left = seconds / done * (len(items) - done) if done else 0.0
-            if not is_said and min(seconds, left) >= SECONDS_BEFORE_LOG:
-                remark(f"{what}: {done} of {len(items)} done in {seconds:.0f} s, about {left:.0f} s left")
+            if not is_said and left >= LEAST_LEFT and _silence(start) >= SECONDS_BEFORE_LOG:
+                _say(f"{what}: {done} of {len(items)} done in {seconds:.0f} s, about {left:.0f} s left")
                 is_said = True
             yield item
     finally:
@@ -98,17 +116,25 @@ def _bar(what: str, make: Callable[[], Any]) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows ``what`` on stderr while the block runs, if that is a terminal and it takes two seconds.
+    """Shows ``what`` on stderr while the block runs: on a terminal after two seconds, in a log once it was silent long.
 
     Shows nothing inside another such block, or beside a bar.
     """
-    if active_bars or active_lines or not sys.stderr.isatty() or _stderr_descriptor() < 0:
+    if active_bars or active_lines or _stderr_descriptor() < 0:
         yield
         return
-    has_ended = threading.Event()
+    has_ended, is_log, start = threading.Event(), not sys.stderr.isatty(), time.monotonic()
     line = f"attnviz: {printable_line(what)} …"
     active_lines.append(line)
     terminal = os.dup(2)  # the block may discard what is written to stderr
+
+    def log() -> None:
+        while not has_ended.wait(max(SECONDS_BEFORE_LOG - _silence(start), LEAST_LEFT / 10)):
+            if not active_bars and _silence(start) >= SECONDS_BEFORE_LOG:  # a loop inside tells more
+                silent_since[:] = [time.monotonic()] * len(silent_since)
+                with suppress(OSError):
+                    os.write(terminal, f"{line}\n".encode())
+                return
 
     def tell() -> None:
         while not has_ended.wait(SECONDS_BEFORE_LINE):
@@ -119,7 +145,7 @@ def working(what: str) -> Iterator[None]:
                 has_ended.wait()
                 os.write(terminal, f"\r{' ' * len(line)}\r".encode())
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=log if is_log else tell, daemon=True)
     thread.start()
     try:
         yield
@@ -149,22 +175,35 @@ class TextProgress(NamedTuple):
 def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProgress], None]]:
     """Yields a function that updates a bar on stderr: texts, tokens a second, and the remaining time.
 
-    The bar appears after a second, even if no text is done yet. The function does nothing if stderr is not a terminal,
-    or shows another bar, or if ``show_bar`` is False.
+    The bar appears after a second, even if no text is done yet. Where stderr is a file or a pipe, the function says
+    once how long the rest will take. It does nothing if there is another bar, or if ``show_bar`` is False.
     """
-    if not show_bar or active_bars or not sys.stderr.isatty():
+    start = time.monotonic()
+    if not show_bar or active_bars:
         yield lambda _: None
         return
-    start = time.monotonic()
+    if not sys.stderr.isatty():
+        said: list[str] = []
+
+        def log(progress: TextProgress) -> None:
+            if not said and progress.texts and _silence(start) >= SECONDS_BEFORE_LOG:
+                said.append(_status(progress, time.monotonic() - start))
+                _say(f"{what}: {said[0]}")
+
+        yield log
+        return
     with _bar(what, lambda: _text_bar(what)) as update:
 
         def show(progress: TextProgress) -> None:
-            seconds = time.monotonic() - start
-            remaining_time = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
-            status = f"{progress.texts} texts, {progress.tokens / seconds:.0f} tokens/s{remaining_time}"
-            update(completed=progress.share or 0, status=status)
+            update(completed=progress.share or 0, status=_status(progress, time.monotonic() - start))
 
         yield show
+
+
+def _status(progress: TextProgress, seconds: float) -> str:
+    """Returns the texts so far, their tokens a second, and the remaining time if it is known."""
+    remaining_time = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
+    return f"{progress.texts} texts, {progress.tokens / max(seconds, 1e-9):.0f} tokens/s{remaining_time}"
 
 
 def _text_bar(what: str) -> Any:

@@ -19,6 +19,7 @@ import typer
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import declared_options
 from attnviz.base.printable import remark
+from attnviz.base.progress import begin
 from attnviz.cli import options as declared
 from attnviz.cli.defaults import describe_defaults, read_defaults, with_origin
 from attnviz.cli.help import TOPICS, Command, Program, ShortHelp, other_suffixes
@@ -664,6 +665,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else [*arguments]
     if words[:1] == ["help"]:  # as in git and cargo: attnviz help show
         words = [*words[1:], "--help"]
+    begin()
     try:
         with interrupts_first():
             return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0

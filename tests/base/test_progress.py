@@ -42,20 +42,55 @@ def test_no_bar_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixtur
     ("seconds", "said"),
     [
         (24, "attnviz: counting: 1 of 5 done in 24 s, about 96 s left\n"),  # once, and the loop within has none
-        (3, ""),  # a fifth of it is left when ten seconds are over
-        (0, ""),
+        (3, "attnviz: counting: 4 of 5 done in 12 s, about 3 s left\n"),
+        (2, ""),
     ],
 )
 def test_a_log_has_one_line_of_work_that_takes_long(
     seconds: float, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    now = clock(monkeypatch)
     for _ in track(range(5), "counting"):
         for _ in track("ab", "within"):
             now[0] += seconds / 2
     assert capfd.readouterr() == ("", said)
     assert not progress.active_bars
+
+
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Returns the seconds that the clock shows, which the test may set, and has lines in a log after ten of them."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LOG", 10.0)
+    monkeypatch.setattr(progress, "silent_since", [])
+    return now
+
+
+def test_a_log_of_a_command_is_not_silent_for_longer_than_ten_seconds_whatever_its_loops_take(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock(monkeypatch)
+    progress.begin()
+    for what in ("first", "second", "third"):
+        for _ in track(range(4), what):
+            now[0] += 2
+    with progress.track_texts("reading") as show:
+        now[0] += 8
+        show(progress.TextProgress(texts=4, tokens=80, share=0.5))
+        show(progress.TextProgress(texts=5, tokens=90, share=0.6))
+    assert capfd.readouterr() == (
+        "",
+        "attnviz: second: 1 of 4 done in 2 s, about 6 s left\nattnviz: third: 2 of 4 done in 4 s, about 4 s left\n"
+        "attnviz: reading: 4 texts, 10 tokens/s, 8 s left\n",
+    )
+
+
+def test_a_log_says_what_a_long_step_does(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = line_at_once(monkeypatch)
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LOG", 0.0)
+    with working("reading \x1b[31m"), working("saving"), discard_output():
+        assert told.wait(PATIENCE)
+    assert capfd.readouterr() == ("", "attnviz: reading \\x1b[31m …\n")
 
 
 def test_bar_counts_on_standard_error_and_work_within_has_none(
