@@ -35,7 +35,8 @@ FULL_SCALE_INCHES = (10.0, 7.5)  # the smallest page of a given size on which fo
 FONT_SCALE_RANGE = (0.5, 6.0)  # limits between which fonts scale with the page
 COLUMN_SCALE = 0.67  # font scale in a journal: the names of axes then have 8 points
 COLUMN_HEIGHTS = (4.5, 0.75)  # greatest height in a journal: so many inches or times the width, whichever is more
-PAGE_MARGIN, COLUMN_MARGIN = 0.35, 0.06  # inches, of a slide and of a figure in a journal
+PAGE_MARGIN = 0.35  # inches, of a slide
+BARE_COLUMN_MARGIN, COLUMN_MARGIN = 0.06, 0.14  # of a figure in a journal, without a title and with one
 FRAME_MARGIN = 0.12  # of a picture on a slide, which has free space around it
 
 
@@ -92,7 +93,8 @@ def page_size(look: Look, factor: float = 1.0) -> PageSize:
         width = look.column_inches
         height = max(COLUMN_HEIGHTS[0], COLUMN_HEIGHTS[1] * width)
         scale = min(max(width / PAGE_INCHES[0], COLUMN_SCALE), FONT_SCALE_RANGE[1])
-        return PageSize(width, height, scale, COLUMN_MARGIN, is_column=True)
+        margin = BARE_COLUMN_MARGIN if look.bare else COLUMN_MARGIN
+        return PageSize(width, height, scale, margin, is_column=True)
     return PageSize(PAGE_INCHES[0] * factor, PAGE_INCHES[1] * factor, 1.0, PAGE_MARGIN)
 
 

@@ -39,7 +39,9 @@ def text_title(recording: Recording) -> str:
     """Returns the texts of a recording on one line (see `_source_text`), cut to fit; the model if all are empty."""
     from attnviz.text.tokens import first_words
 
-    texts = {maps.item: _source_of(maps.pooled_source) for maps in reversed(recording.maps)}
+    # Objects or masks that look at each other name nothing that was read; the picture that they look at does.
+    all_maps = sorted((maps.pooled_source for maps in reversed(recording.maps)), key=_names_source)
+    texts = {maps.item: _source_of(maps) for maps in all_maps}
     items = sorted(texts)[:MAX_TITLE_CHARACTERS]  # each takes a character of the title at least
     lines = [" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items]
     if any(
@@ -48,6 +50,10 @@ def text_title(recording: Recording) -> str:
         lines = list(dict.fromkeys(lines))  # every tile of an image has the image's title
     title = " · ".join(line for line in lines if line)
     return first_words(title, MAX_TITLE_CHARACTERS) or recording.model
+
+
+def _names_source(maps: "LayerMaps") -> bool:
+    return any(tokens.text or tokens.image_indices for tokens in (maps.query_tokens, maps.key_tokens))
 
 
 def _source_of(maps: "LayerMaps") -> str:

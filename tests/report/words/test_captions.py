@@ -14,7 +14,7 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import KEYS, QUERIES, dense, random_maps
 from tests.report.examples import report_of
-from tests.report.image_examples import image_recording
+from tests.report.image_examples import image_recording, tokens_of_image
 
 
 def test_more_tokens_than_cells_are_pooled_to_their_means_and_said(recording: Recording) -> None:
@@ -104,6 +104,16 @@ def test_title_of_tokens_without_a_text_is_the_tokens_and_of_positions_the_model
 
     assert titled("The", "cat", "sit", "##s") == "The cat sits"
     assert titled("0", "1", "2") == titled("k0", "k1") == "GPT2LMHeadModel"
+
+
+def test_title_of_masks_that_look_at_a_picture_is_the_pictures_whichever_layer_comes_first() -> None:
+    from attnviz.report.words.captions import text_title
+
+    masks = replace(Tokens.numbered(3), labels=("quality", "mask 0", "mask 1"))
+    alone, over_picture = random_maps(masks), random_maps(masks, tokens_of_image(), layer=1)
+    assert text_title(Recording(maps=(alone,), model="SAM")) == "quality mask 0 mask 1"
+    for maps in ((alone, over_picture), (over_picture, replace(alone, layer=2))):
+        assert text_title(Recording(maps=maps, model="SAM")) == "photo.png"
 
 
 def test_an_article_in_a_models_name_is_not_said_twice(recording: Recording) -> None:
