@@ -144,11 +144,13 @@ class OwnTextReader(Reader):
         for text_of in tries:
             try:
                 text = str(text_of())
-                self._encoded(text)
+                ids = self._ids_of(self._encoded(text))
             except Exception as error:
                 errors.append(error)
             else:
-                return text
+                if not set(ids) <= self.special_ids:
+                    return text
+        errors = errors or [ValueError("every text is special tokens alone")]
         raise AttnvizError(
             f"what {self.settings.model} returns beside the module fails on a text: {error_line(errors[0])}; "
             "return a tokenizer to read texts"
@@ -184,7 +186,15 @@ class OwnTextReader(Reader):
         starts = [0, *accumulate(map(len, labels))]
         is_whole = "".join(labels) == text  # else a token has no known place in the text
         spans = list(pairwise(starts)) if is_whole else [(0, 0)] * len(ids)
-        return with_own_words(tokens_of_pieces(text, ids, labels, spans, np.zeros(len(ids), dtype=bool)))
+        is_special = np.array([number in self.special_ids for number in ids])
+        return with_own_words(tokens_of_pieces(text, ids, labels, spans, is_special))
+
+    @cached_property
+    def special_ids(self) -> set[int]:
+        """The ids around any text, such as that of its begin: those of no text; empty if it is not read."""
+        with suppress(Exception):
+            return set(self._ids_of(self._encoded("")))
+        return set()
 
     def _ids_of(self, encoded: Any) -> list[int]:
         """Returns the ids in what a tokenizer made of one text."""
@@ -203,11 +213,9 @@ class OwnTextReader(Reader):
         encode, decode = getattr(self.tokenizer, "encode", None), getattr(self.tokenizer, "decode", None)
         if label in tokens.labels or encode is None or decode is None:
             return super().find_token(label, tokens)
-        ids, ids_of_any_text = list[int](), list[int]()
-        with suppress(Exception):  # of a tokenizer that does not know the label, or no text without letters
-            ids = self._ids_of(encode(label))
-            ids_of_any_text = self._ids_of(encode("")) if len(ids) > 1 else []
-        ids = [number for number in ids if number not in ids_of_any_text]
+        ids = list[int]()
+        with suppress(Exception):  # of a tokenizer that does not know the label
+            ids = [number for number in self._ids_of(encode(label)) if number not in self.special_ids]
         return FoundToken(ids[0], label) if len(ids) == 1 else super().find_token(label, tokens)
 
     def label_of(self, token_id: int, tokens: Tokens) -> str:

@@ -355,7 +355,8 @@ def test_a_tokenizer_may_know_few_letters_and_a_model_more_ids(attnviz: Streams)
         (("show", "it stirs"), "“s”, the last token"),
         (("why", "it stirs"), "Few predicts “[6]”"),
         (("why", "i", "--token", "s"), "The logit of “s”"),
-        (("heads", "--types"), "Random texts repeat 8 different tokens once."),
+        (("heads", "--types"), "Random texts repeat 7 different tokens once."),  # all but ^
+        (("show", "it stirs", "--no-special", "--heads", "0.0"), "8 queries (rows) over 8 keys"),
     ):
         assert expected in attnviz.words(*words, "--model", "mine.py:few"), words
     line = attnviz.refused("why", "i", "--token", "z", "--model", "mine.py:few")
