@@ -5,18 +5,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import is_out_of_memory
+from attnviz.models.huggingface.tokens import MAX_CHARACTER_TOKENS, UNFINISHED, tokenize_text
 from attnviz.models.reading.captured import error_line
 from attnviz.models.reading.example import FoundToken, Use
 from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.named_groups import with_own_words
+from attnviz.text.piece_places import TextPiece, piece_places
 from attnviz.text.selection import IMPLICIT, Selection
 from attnviz.text.tokens import BYTE_BLANKS, Tokens, tokens_of_encoding, tokens_of_pieces, visible_label
 
@@ -66,6 +67,15 @@ class OwnTextReader(Reader):
     def parameters(self) -> list[str]:
         """The names of the parameters of the module's forward pass."""
         return list(inspect.signature(self.module.forward).parameters)
+
+    @cached_property
+    def needed_parameters(self) -> list[str]:
+        """The names of those without a default."""
+        parameters = inspect.signature(self.module.forward).parameters.values()
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return [
+            each.name for each in parameters if each.default is inspect.Parameter.empty and each.kind not in several
+        ]
 
     @property
     def takes_padding(self) -> bool:
@@ -173,8 +183,6 @@ class OwnTextReader(Reader):
     def tokenize(self, text: str) -> Tokens:
         """Splits a text with the tokenizer; tokens that it gives no text are labelled by their ids."""
         if hasattr(self.tokenizer, "convert_ids_to_tokens"):
-            from attnviz.models.huggingface.tokens import tokenize_text
-
             return tokenize_text(self.tokenizer, text)
         encoded = self._encoded(text)
         self._first_text = self._first_text or text
@@ -182,12 +190,29 @@ class OwnTextReader(Reader):
             return with_own_words(tokens_of_encoding(text, encoded))
         ids = self._ids_of(encoded)
         decode = getattr(self.tokenizer, "decode", None)
-        labels = [str(number) if decode is None else str(decode([number])) for number in ids]
-        starts = [0, *accumulate(map(len, labels))]
-        is_whole = "".join(labels) == text  # else a token has no known place in the text
-        spans = list(pairwise(starts)) if is_whole else [(0, 0)] * len(ids)
-        is_special = np.array([number in self.special_ids for number in ids])
-        return with_own_words(tokens_of_pieces(text, ids, labels, spans, is_special))
+        special = np.array([number in self.special_ids for number in ids])
+        if decode is None:
+            return with_own_words(tokens_of_pieces(text, ids, list(map(str, ids)), [(0, 0)] * len(ids), special))
+        names, counts = list[str](), list[int]()  # of ids, or of the fewest ids that make whole characters
+        while (start := sum(counts)) < len(ids):
+            for stop in range(start + 1, min(start + MAX_CHARACTER_TOKENS, len(ids)) + 1):
+                name = str(decode(ids[start:stop]))
+                if UNFINISHED not in name:
+                    break
+            else:
+                stop, name = start + 1, str(decode(ids[start : start + 1]))
+            names.append(name)
+            counts.append(stop - start)
+        is_special = special[np.cumsum([0, *counts[:-1]])]
+        pieces = [TextPiece(*piece) for piece in zip(names, is_special.tolist(), strict=True)]
+        folded = text.casefold()
+        known_names = {name for name in set(names) if name.strip().casefold() in folded}
+        ordinary_names = [piece.text for piece in pieces if not piece.is_optional]
+        has_places = 2 * sum(name in known_names for name in ordinary_names) > len(ordinary_names)
+        places = np.array(piece_places(text, pieces) if has_places else [(0, 0)] * len(pieces)).reshape(-1, 2)
+        spans = [(begin, end) for begin, end in np.repeat(places, counts, axis=0).tolist()]
+        names_of_ids = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
+        return with_own_words(tokens_of_pieces(text, ids, names_of_ids, spans, special))
 
     @cached_property
     def special_ids(self) -> set[int]:
@@ -243,10 +268,18 @@ class OwnTextReader(Reader):
         if self.batch_name is not None:
             return {self.parameters[0]: {self.batch_name: ids}}
         inputs: dict[str, Any] = {name: ids}
-        if attention_mask is not None and self.takes_padding:
-            inputs["attention_mask"] = attention_mask
         if "use_cache" in self.parameters:
             inputs["use_cache"] = False
+        if attention_mask is None and "attention_mask" in self.needed_parameters:
+            attention_mask = ids.new_ones(ids.shape)
+        if attention_mask is not None and self.takes_padding:
+            inputs["attention_mask"] = attention_mask
+        unknown = [name for name in self.needed_parameters if name not in inputs]
+        if unknown:
+            raise AttnvizError(
+                f"{self.name} takes {' and '.join(unknown)}, too, and gets token ids alone; give "
+                f"{'it a default' if len(unknown) == 1 else 'them defaults'}"
+            )
         return inputs
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 from PIL import Image
+from torch import nn
 
 from attnviz.api.reading import reading
 from attnviz.api.record import record
@@ -20,6 +21,8 @@ from attnviz.corpus.survey_model import survey
 from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.saved import load
 from attnviz.models import sources
+from attnviz.models.own_text import OwnTextReader
+from attnviz.models.reading.settings import ModelSettings
 from tests.streams import Streams
 
 # A causal module of 2 layers x 4 heads over letters; the file notes each time that it runs.
@@ -179,6 +182,25 @@ class Letter:  # each text begins with ^, and few letters are known
 
     def decode(self, ids):
         return "".join("^irst "[id] for id in ids)
+
+
+class Masked(Model):
+    def forward(self, input_ids, attention_mask):
+        return super().forward(input_ids * attention_mask)
+
+
+class Needy(Model):
+    def forward(self, idx, mask, scale):
+        return super().forward(idx)
+
+
+def masked():
+    torch.manual_seed(0)
+    return Masked(), Letters()
+
+
+def needy():
+    return Needy(), Letters()
 
 
 def pair():
@@ -363,6 +385,46 @@ def test_a_tokenizer_may_know_few_letters_and_a_model_more_ids(attnviz: Streams)
     assert line.endswith("no token 'z' in the text; Few knows only the text's tokens: give one")
 
 
+class Bytes:
+    def encode(self, text: str) -> list[int]:
+        return [1, *text.encode()]
+
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).replace(b"\1", b"<s>").decode(errors="replace")
+
+
+class Words:
+    names = ("[UNK]", "it", "rains")
+
+    def encode(self, text: str) -> list[int]:
+        return [self.names.index(word) if word in self.names else 0 for word in text.lower().split()]
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(self.names[number] for number in ids)
+
+
+class Codes(Words):
+    names = ("a1", "a2", "a3")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "labels", "places", "special"),
+    [
+        (Bytes, "ë日", ("<s>", "ë 1/2", "ë 2/2", "日 1/3", "日 2/3", "日 3/3"),
+         [(0, 0), (0, 1), (0, 1), (1, 2), (1, 2), (1, 2)], [0]),
+        (Words, "It never rains", ("It", "never", "rains"), [(0, 2), (3, 8), (9, 14)], []),
+        (Codes, "it rains", ("a1", "a1"), [(0, 0)] * 2, []),  # names that are not in the text
+    ],
+)  # fmt: skip
+def test_tokens_of_an_own_tokenizer_have_their_characters_of_the_text(
+    tokenizer: Any, text: str, labels: tuple[str, ...], places: list[tuple[int, int]], special: list[int]
+) -> None:
+    tokens = OwnTextReader(ModelSettings(), "maps", nn.Identity(), tokenizer()).tokenize(text)
+    assert tokens.labels == labels
+    assert list(map(tuple, tokens.offsets.tolist())) == places
+    assert np.flatnonzero(tokens.special).tolist() == special
+
+
 def test_the_numbered_output_of_a_picture_is_measured(attnviz: Streams) -> None:
     model = ("--model", "mine.py:classes")
     assert "logit of “1”" in attnviz.words("ablate", "picture.png", "--token", "1", *model)
@@ -386,14 +448,17 @@ def test_its_maps_are_those_of_a_recording_of_the_module_without_dropout(attnviz
         assert saved.key_tokens.labels == ("i", "t", "␣", "r", "a", "i", "n", "s")
 
 
-def test_a_module_that_takes_what_its_tokenizer_returns_whole_is_read_by_every_command(attnviz: Streams) -> None:
+def test_a_module_that_takes_what_its_tokenizer_returns_whole_or_needs_a_mask_is_read_by_every_command(
+    attnviz: Streams,
+) -> None:
     saved = []
-    for function in ("build", "batched"):
+    for function in ("build", "batched", "masked"):
         attnviz.run("show", TEXT, "--model", f"mine.py:{function}", "-o", f"{function}.safetensors")
         saved.append(load(f"{function}.safetensors").maps)
-    for maps, expected in zip(*saved, strict=True):
-        assert maps.key_tokens.labels == expected.key_tokens.labels
-        np.testing.assert_array_equal(getattr(maps, "weights"), getattr(expected, "weights"))  # noqa: B009
+    for expected, *others in zip(*saved, strict=True):
+        for maps in others:
+            assert maps.key_tokens.labels == expected.key_tokens.labels
+            np.testing.assert_array_equal(getattr(maps, "weights"), getattr(expected, "weights"))  # noqa: B009
     for command in (("ablate", TEXT), ("why", TEXT), ("heads", TEXT), ("survey", "texts.txt", "-o", "all.safetensors")):
         assert attnviz.run(*command, "--model", "mine.py:batched")
 
@@ -455,6 +520,7 @@ def test_a_survey_of_pictures_keeps_the_patches_that_a_module_has_once_it_ran(at
         ("mine.py:bare", "mine.py:bare has no tokenizer, so it reads no text; give one beside the model"),
         ("mine.py:number", "mine.py:number returned a value of type int; return a torch module, or a module and its"),
         ("mine.py:seeded", "mine.py:seeded takes 'seed', and is called with nothing; give it a default"),
+        ("mine.py:needy", "Needy takes mask and scale, too, and gets token ids alone; give them defaults"),
         ("mine.py:floats", "the tokenizer of mine.py:floats returned list of the shape (); it should return the ids"),
     ],
 )
