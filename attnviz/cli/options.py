@@ -159,7 +159,6 @@ class Removal:
             "Remove this many heads one after another, each time the head that matters most. In why with --batch: "
             "choose the heads whose removal loses most on one half of the prompts, and test them on the other.",
             in_range(1, 100_000),
-            brief="Remove this many heads, those that matter most.",
         ),
     ] = None
     controls: Annotated[
