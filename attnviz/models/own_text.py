@@ -193,14 +193,21 @@ class OwnTextReader(Reader):
         special = np.array([number in self.special_ids for number in ids])
         if decode is None:
             return with_own_words(tokens_of_pieces(text, ids, list(map(str, ids)), [(0, 0)] * len(ids), special))
+
+        def decoded(start: int, stop: int) -> str:
+            try:
+                return str(decode(ids[start:stop]))
+            except UnicodeDecodeError:  # bytes of no whole character
+                return UNFINISHED
+
         names, counts = list[str](), list[int]()  # of ids, or of the fewest ids that make whole characters
         while (start := sum(counts)) < len(ids):
             for stop in range(start + 1, min(start + MAX_CHARACTER_TOKENS, len(ids)) + 1):
-                name = str(decode(ids[start:stop]))
+                name = decoded(start, stop)
                 if UNFINISHED not in name:
                     break
             else:
-                stop, name = start + 1, str(decode(ids[start : start + 1]))
+                stop, name = start + 1, decoded(start, start + 1)
             names.append(name)
             counts.append(stop - start)
         is_special = special[np.cumsum([0, *counts[:-1]])]

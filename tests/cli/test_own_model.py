@@ -393,6 +393,11 @@ class Bytes:
         return bytes(ids).replace(b"\1", b"<s>").decode(errors="replace")
 
 
+class StrictBytes(Bytes):
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).replace(b"\1", b"<s>").decode()
+
+
 class Words:
     names = ("[UNK]", "it", "rains")
 
@@ -412,6 +417,8 @@ class Codes(Words):
     [
         (Bytes, "ë日", ("<s>", "ë 1/2", "ë 2/2", "日 1/3", "日 2/3", "日 3/3"),
          [(0, 0), (0, 1), (0, 1), (1, 2), (1, 2), (1, 2)], [0]),
+        (StrictBytes, "ë<s>", ("<s>", "ë 1/2", "ë 2/2", "<", "s", ">"),
+         [(0, 0), (0, 1), (0, 1), (1, 2), (2, 3), (3, 4)], [0]),
         (Words, "It never rains", ("It", "never", "rains"), [(0, 2), (3, 8), (9, 14)], []),
         (Codes, "it rains", ("a1", "a1"), [(0, 0)] * 2, []),  # names that are not in the text
     ],
