@@ -69,7 +69,11 @@ def answer_content(body_of: ContentOf, picture: DrawnReport, points: float, area
         below = _joined([*graph, _joined(tables(area.width - left), gap)], gap, across=True)
     if area.is_column and below.width > area.width:  # other pages take smaller letters
         below = _joined([*tables(area.width), *routes(area.width)], gap)
-    content = _joined([body, below] if picture.answer == "" else [sentences, body, below], gap / 2)
+    parts = [body, below]
+    beside = _joined([body, _joined(tables(area.width - body.width - gap), gap)], gap, across=True)
+    if body.panels and beside.width <= area.width:  # a picture with space at its right
+        parts = [beside, *routes(max(beside.width, width))]
+    content = _joined(parts if picture.answer == "" else [sentences, *parts], gap / 2)
     return replace(content, points=points, title_points=body.title_points, name_points=body.name_points)
 
 

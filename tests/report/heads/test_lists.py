@@ -30,6 +30,7 @@ MANY = [("a", 1 / 201, 200), ("b", 4 / 201, 200), ("c", 5 / 201, 200)]  # times 
             [f"p = 0.005 is the least that 200 sets can give. 3 {HOLM} that of a, b is 0.05 or less."],
         ),
         ([("a", 0.3, 200), ("b", 0.03, 200)], [f"2 {HOLM} no p is 0.05 or less."]),
+        ([("a", 0.03, 200), ("b", 0.035, 200)], [f"2 {HOLM} no p is 0.05 or less."]),  # none after one that fails
         ([("a", 2 / 21, 20)], []),
         ([], []),
     ],
