@@ -11,7 +11,7 @@ import torch
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array
 from attnviz.base.machine import pooling_device
-from attnviz.streaming import plan
+from attnviz.streaming import overview
 from attnviz.streaming.engine import overview_of, write_product
 from attnviz.streaming.fused_pass import DeviceFactors
 from attnviz.streaming.overview import Factors, Overview, TilePlan, block_edges
@@ -38,8 +38,8 @@ cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plan.TILE, "cpu", (16, 24))
-    monkeypatch.setattr(plan, "MAX_RUN", 5)
+    monkeypatch.setitem(overview.TILE, "cpu", (16, 24))
+    monkeypatch.setattr(overview, "MAX_RUN", 5)
 
 
 def pooled(factors: Factors, height: int, width: int, maximum: bool = True) -> Overview:
@@ -119,7 +119,7 @@ def test_a_band_computes_no_pixel_that_none_of_its_queries_sees(mask: Mask) -> N
 
 @pytest.mark.parametrize("mask", [Mask(causal=True), Mask(causal=True, chunk=16, prefix=3)], ids=["along", "chunks"])
 def test_forgetting_masks_changes_nothing(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MASK_CACHE_SIZE", 2)
+    monkeypatch.setattr(overview, "MASK_CACHE_SIZE", 2)
     maps = factored(mask=mask)
     block = ((2, 9), 10, 15, ALL, ALL)
     same_overview(maps.overview(*block), dense_of(maps).overview(*block), 1e-5)
