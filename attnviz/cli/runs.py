@@ -15,15 +15,7 @@ from attnviz.cli.options import Input, Removal
 from attnviz.cli.subject import ANSWER_COLUMNS, CORRUPT_COLUMN, GROUP_COLUMN, BatchPrompt, Kind, Subject, read_prompts
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import (
-    BUILT_IN,
-    PRETRAINED,
-    open_reader,
-    refuse_untrained,
-    refuse_unused,
-    row_of,
-    used_settings,
-)
+from attnviz.models.sources import PRETRAINED, open_reader, refuse_untrained, refuse_unused, row_of, used_settings
 from attnviz.report.picture.options import ReportOptions, refuse_tables_of_surveys
 from attnviz.text.selection import Grouping, Selection, resolve_span
 
@@ -316,16 +308,41 @@ def record_batch(
 def compute(subject: Subject, settings: ModelSettings, layer: int) -> "Computation":
     """Returns every intermediate result of one layer of a model over a text, an image, or a text with images.
 
-    A model of this package, which needs no files, runs again on the text of a recording.
+    The model of a recording runs again, and must give the recorded weights.
     """
-    recording = subject.recording() if subject.kind is Kind.RECORDING else None
-    if recording is not None and recording.settings.get("model") in [row.name for row in BUILT_IN]:
+    if subject.kind is Kind.RECORDING:
+        recording = subject.recording()
         settings, example = _read_again(recording, subject.source, settings)
-    else:
-        refusal = "explain runs a model, and this file holds none; give the text and --model"
-        example = subject.example(settings, refusal, media=(Kind.IMAGE,))
+        return _as_recorded(open_reader(settings, example.use).compute(example, layer), recording, subject.source)
+    refusal = "explain runs a model, and this file holds none; give the text and --model"
+    example = subject.example(settings, refusal, media=(Kind.IMAGE,))
 
     return open_reader(settings, example.use).compute(example, layer)
+
+
+def _as_recorded(computation: "Computation", recording: "Recording", path: str) -> "Computation":
+    """Returns a computation with the tokens of a recording, which may know the text behind the ids.
+
+    Raises AttnvizError if the recording holds other weights, or no cells of the layer: its tokens are not all that was
+    read, such as the parts of a pair.
+    """
+    import numpy as np
+
+    from attnviz.maps.layer_maps import known_cells
+
+    kind, layer = "cross" if computation.cross else "self", computation.layer
+    for maps in filter(None, map(known_cells, recording.maps)):
+        shape = (len(maps.query_tokens), len(maps.key_tokens))
+        is_layer = (maps.kind, maps.layer, *shape) == (kind, layer, *computation.weights.shape[1:])
+        if is_layer and maps.heads[0] < len(computation.weights):
+            recorded = maps.window(maps.heads[:1], slice(0, None), slice(0, None)).weights[0]
+            # half precision and other kernels change less
+            if np.allclose(recorded, computation.weights[maps.heads[0]], rtol=1e-2, atol=1e-4):
+                return replace(computation, tokens=maps.query_tokens, key_tokens=maps.key_tokens)
+    raise AttnvizError(
+        f"{path!r} does not hold the weights of layer {layer} that its model computes from its tokens alone; "
+        "give what was read and --model"
+    )
 
 
 def record_both(

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -28,6 +30,8 @@ from attnviz.models.seeded import SeededReader
 from attnviz.models.trained import TrainedReader
 from attnviz.report.picture.look import Look
 from tests.docs.printed_numbers import CONTEXT_VECTORS, EMBEDDED, KEYS, QUERIES, numbers_in
+from tests.models.huggingface.picture_models import word_tokenizer
+from tests.small_models import SMALL as SMALL_SIZES
 from tests.streams import Streams
 
 TEXT = "Life is short, eat dessert first"
@@ -459,21 +463,38 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
         (TEXT, "--set", "num-layers=2", "--set", "bias=false", "--causal"),
         (TEXT, "--set", "num-layers=2", "--set", "dropout=0.5", "--context", "Das Leben ist kurz"),
         ("the cat sat. the cat", "--model", "trained"),
+        ("is the table on the", "--model", "bert"),
     ],
 )
-def test_a_recording_of_a_model_of_the_package_is_explained_as_its_text(
-    typed: tuple[str, ...], in_folder: Path, shell: Streams
-) -> None:
+def test_a_recording_is_explained_as_its_text(typed: tuple[str, ...], in_folder: Path, shell: Streams) -> None:
+    save_bert(in_folder)
     shell.run("show", *typed, "-o", "run.safetensors")
     explained = shell.run("explain", *typed, "--head", "1.1", "--all")
     assert shell.run("explain", "run.safetensors", "--head", "1.1", "--all") == explained
 
 
-def test_a_file_without_a_model_is_not_explained(in_folder: Path, shell: Streams) -> None:
+def save_bert(folder: Path, seed: int = 0) -> None:
+    torch.manual_seed(seed)
+    model = transformers.BertModel(transformers.BertConfig(**SMALL_SIZES, initializer_range=1.0))  # no even weights
+    model.save_pretrained(folder / "bert")
+    word_tokenizer().save_pretrained(folder / "bert")
+
+
+def test_what_does_not_tell_what_was_read_is_not_explained(in_folder: Path, shell: Streams) -> None:
+    save_bert(in_folder)
     np.savez("arrays.npz", weights=np.full((1, 2, 3, 3), 1 / 3))
     shell.run("show", "arrays.npz", "-o", "run.safetensors")
-    for name in ("arrays.npz", "run.safetensors"):
-        assert "this file holds none; give the text and --model" in shell.refused("explain", name)
+    shell.run("show", "is the table", "--layers", "0", "--model", "bert", "-o", "one.safetensors")
+    shell.run("show", "is the table", "--model", "bert", "-o", "old.safetensors")
+    save_bert(in_folder, seed=1)
+    other = "does not hold the weights of layer 1 that its model computes from its tokens alone"
+    for name, said in (
+        ("arrays.npz", "this file holds none; give the text and --model"),
+        ("run.safetensors", "has tokens without the ids of a model; give what was read and --model"),
+        ("one.safetensors", other),
+        ("old.safetensors", other),
+    ):
+        assert said in shell.refused("explain", name, "--head", "1.1")
 
 
 def test_refuses_an_unknown_head_and_lists_known(causal: Computation) -> None:
