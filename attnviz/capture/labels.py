@@ -100,6 +100,27 @@ class _Axis:
         return replace(tokens, labels=tuple(names), special=tokens.special & ~has_number), has_label
 
 
+def without_foreign_ids(calls: Sequence[CapturedCall]) -> list[CapturedCall]:
+    """Returns the calls, without ids where fewer than the queries are not theirs, as those of patches beside words.
+
+    Ids after others without any are those of a text after a soft prompt, unless these ids alone are the queries of
+    another call, or as many as its keys.
+    """
+
+    def read_ids(call: CapturedCall) -> IntArray:
+        assert call.ids is not None
+        return call.ids[:, (call.ids >= 0).any(axis=0)]
+
+    with_ids = [(call, read_ids(call)) for call in calls if call.ids is not None]
+    texts = [ids for call, ids in with_ids if ids.shape[1] in (call.shape[2], call.shape[3] - len(call.extra_keys))]
+    foreign = {
+        id(call)
+        for call, ids in with_ids
+        if ids.shape[1] < call.shape[2] and any(np.array_equal(ids, others) for others in texts)
+    }
+    return [replace(call, ids=None) if id(call) in foreign else call for call in calls]
+
+
 class GivenLabels:
     """The labels that a user gave, and the texts that they belong to."""
 

@@ -17,7 +17,7 @@ from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.library_functions import calls_recurrences
 from attnviz.capture.hooks.observing_mode import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED, OtherResult
-from attnviz.capture.labels import CaptureOptions, GivenLabels
+from attnviz.capture.labels import CaptureOptions, GivenLabels, without_foreign_ids
 from attnviz.capture.model_calls import RunCounter, name_of
 from attnviz.maps.cell_maps import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
@@ -91,6 +91,8 @@ class RecordingBuilder:
                     f"layer {call.site.layer} ({call.site.module or 'the model itself'}) has no contributions: "
                     f"{reason}; show its weights instead"
                 )
+
+        calls = without_foreign_ids(calls)
 
         # The calls of which one `LayerMaps` per text is made, by their first text
         groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}

@@ -88,15 +88,26 @@ def test_patches_have_their_labels_in_self_attention_beside_cross_attention_with
 
 
 class Pipeline(nn.Module):
-    """Draws noise, and denoises it by the words of a prompt."""
+    """Draws noise, and denoises it by the words of a prompt, which may attend to each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: bool = False) -> None:
         super().__init__()
         self.words, self.unet = nn.Embedding(WORDS, WIDTH), Unet()
+        self.reader = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True) if reads else nn.Identity()
 
     def forward(self) -> Tensor:
-        output: Tensor = self.unet(torch.randn(1, 4, WIDTH), self.words(torch.tensor([[3, 4, 5]])))
+        output: Tensor = self.unet(torch.randn(1, 4, WIDTH), self.reader(self.words(torch.tensor([[3, 4, 5]]))))
         return output
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["words that attend", "words that are only looked at"])
+def test_patches_after_words_have_no_labels_of_the_words(reads: bool) -> None:
+    module, words = Pipeline(reads), ("a", "red", "cat")
+    with torch.no_grad(), attnviz.record(module, tokens=words) as recording:
+        module()
+    labels = [(maps.query_tokens.labels, maps.key_tokens.labels) for maps in recording.maps]
+    numbers = tuple("0123")
+    assert labels == [(words, words)] * reads + [(numbers, numbers), (numbers, words)]
 
 
 def test_noise_that_a_model_draws_itself_is_another_input_than_its_words() -> None:
