@@ -265,7 +265,13 @@ def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
             f"no token follows the measured positions; give the answer there with {option('token')}, or earlier "
             f"positions, or {option('metric', 'kl')}"
         )
-    logits, next_tokens = _logits_of(run.output)[:, start:stop], run.ids[:, start + 1 : stop + 1]
+    all_logits = _logits_of(run.output)
+    if all_logits.shape[1] != run.ids.shape[1]:
+        raise AttnvizError(
+            f"the output has logits of {all_logits.shape[1]} tokens for an input of {run.ids.shape[1]}; use "
+            f"{option('metric', 'kl')}, or give the answer with {option('token')}"
+        )
+    logits, next_tokens = all_logits[:, start:stop], run.ids[:, start + 1 : stop + 1]
     if run.is_token is None or run.is_token.shape != run.ids.shape:
         return logits.flatten(0, 1).float(), next_tokens.flatten().to(logits.device)
     is_measured = (run.is_token[:, start:stop] & run.is_token[:, start + 1 : stop + 1]).to(logits.device)

@@ -116,6 +116,9 @@ def test_default_metric_follows_the_logits_wherever_they_are_in_the_output(form:
     assert default_metric(output, ids + 1) == default_metric(output, ids[:, 1:]) == "cosine"
     assert default_metric(output, None) == default_metric({}, ids) == "cosine"
     assert default_metric(FORMS[form](logits[:, -1:]), ids) == "kl"
+    for measure in (loss, accuracy):
+        with pytest.raises(AttnvizError, match="logits of 1 tokens for an input of 5; use metric='kl', or give"):
+            measure(MeasuredRun(FORMS[form](logits[:, -1:]), None, ids, slice(None)))
     with pytest.raises(AttnvizError, match="no logits at the measured positions"):
         divergence(MeasuredRun(logits[:, -1:], logits[:, -1:], ids, slice(2, 4)))
 
