@@ -106,9 +106,9 @@ def behaviour_sentences(behaviour: Behaviour) -> tuple[str, ...]:
         names, amounts = listed_heads([part.name for part in heads]), [f"{part.adds:+.2f}" for part in heads]
         chosen = f"{with_capital(names)} {verb} most {halves} ({', '.join(amounts)}); {held_out}, "
         if behaviour.top:
-            amounts = [nats(behaviour.lost_where_chosen[part.name]) for part in heads]
-            alone = "alone" if len(heads) == 1 else "each alone"
-            chosen = f"Most is lost {halves} without {names} ({', '.join(amounts)} nats, {alone}); {held_out}, {verb} "
+            losses = ", ".join(nats(behaviour.lost_where_chosen[part.name]) for part in heads)
+            alone, they = ("alone", "it") if len(heads) == 1 else ("each alone", "they")
+            chosen = f"Most is lost {halves} without {names} ({losses} nats, {alone}); {held_out}, {they} {verb} "
         chosen += f"{', '.join(there)} of {total}."
     return (
         *doubts,

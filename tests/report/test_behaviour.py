@@ -156,7 +156,7 @@ def test_heads_that_removal_chose_are_said_with_what_they_lost_where_chosen() ->
     assert [part.name for part in chosen.leading_heads] == ["0.0", "1.0"]
     assert behaviour_sentences(chosen)[1] == (
         "Most is lost on 3 prompts without heads 0.0 and 1.0 (1.20, 0.40 nats, each alone); on the other 3, of which "
-        f"all that follows is said, add {mean_of('0.0')}, {mean_of('1.0')} of {total_of_held_out():.2f}."
+        f"all that follows is said, they add {mean_of('0.0')}, {mean_of('1.0')} of {total_of_held_out():.2f}."
     )
     assert behaviour_sentences(chosen)[2:] == behaviour_sentences(CARRIED)[2:]
     gained = replace(chosen, removals=(removal(BOTH, -1.0, TWENTY),))
