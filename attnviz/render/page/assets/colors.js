@@ -100,14 +100,14 @@ export function paintPalette(scale, grey = null) {
 export function seenOver(level, scale, grey) {
   const color = cssOf(level, scale);
   if (grey === null) return color;
-  const ground = groundOf(scale);
+  const ground = groundColor(scale);
   const under = FADED * ground + (1 - FADED) * grey;
   const parts = (color.match(/\d+/g) ?? []).map((part) => Math.round(ground ? (Number(part) * under) / 255 : 255 - ((255 - Number(part)) * (255 - under)) / 255));
   return `rgb(${parts.join(", ")})`;
 }
 
 /** The brightness to which an image fades under the colours of a scale: 255, or 0 if the colour of zero is dark. @param {Scale} scale */
-export function groundOf({ palette, change }) {
+export function groundColor({ palette, change }) {
   return [...shadeOf(palette, change ? SHADES / 2 : 0)].reduce((sum, part) => sum + part) >= 3 * 128 ? 255 : 0;
 }
 

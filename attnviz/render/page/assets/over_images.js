@@ -1,7 +1,7 @@
 /** All heads over the images: what a token looks at in each, or what looks at it, on one colour scale. */
 
 import { openHead, pointTo } from "./actions.js";
-import { contextOf, cssOf, groundOf, newCanvas } from "./colors.js";
+import { contextOf, cssOf, groundColor, newCanvas } from "./colors.js";
 import { headTitle, page } from "./data.js";
 import { one } from "./elements.js";
 import { canvasOf, drawGrid, headAt } from "./head_grid.js";
@@ -83,7 +83,7 @@ function paintOver(lens, canvas, row) {
       const value = line ? line[token] : ABSENT;
       return value === ABSENT || Number.isNaN(value) ? "" : cssOf(levelOf(value, scale, lens.seen(row, token)), scale);
     };
-    paintImage(part, image, colorOf, groundOf(scale));
+    paintImage(part, image, colorOf, groundColor(scale));
     const patch = lens.token === lens.tokens ? image.tokens.indexOf(lens.place) : -1;
     if (patch >= 0) framePatch(part, image, patch);
     contextOf(canvas).drawImage(part, left, 0);

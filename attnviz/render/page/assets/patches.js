@@ -1,6 +1,6 @@
 /** The images of an axis under the weights of one token, in grey, and the words beside: point at a patch or a word. The lens draws its images by the same functions. */
 
-import { contextOf, cssOf, groundOf, layOver, newCanvas } from "./colors.js";
+import { contextOf, cssOf, groundColor, layOver, newCanvas } from "./colors.js";
 import { fitText, FONT, imageInFile, moved, textAt } from "./figure.js";
 import { kindOf, patchesOfMass, pieceOf, wordPieces, shareOn } from "./patch_runs.js";
 import { mixed, strengthOf } from "./scales.js";
@@ -139,7 +139,7 @@ export class Patches {
 
   paint() {
     const { marking } = this;
-    const ground = this.shading ? groundOf(this.shading.scale) : 255;
+    const ground = this.shading ? groundColor(this.shading.scale) : 255;
     for (const { image, canvas, axis } of this.images) {
       paintImage(canvas, image, (token) => this.colorOf(token, ground), ground);
       if (axis) nameBands(canvas, image);
