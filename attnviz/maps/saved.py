@@ -28,8 +28,7 @@ KINDS_OF_SETTINGS = {
 SAVED_IF_ANY = ("advice", "unused_labels")  # sentences that few recordings have
 # Are no entries of the header, or not always
 UNSAVED = ("maps", "silent_layers", "tells_silence", "doubts", *SAVED_IF_ANY)
-# Stored in the header unchanged
-CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity", "tolerance")
+CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header unchanged
 
 
 def save(recording: "Recording", path: Path, force: bool = False) -> None:
@@ -39,6 +38,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
             f"{str(path)!r} does not end in {SUFFIX}, the suffix of recordings; give a name such as run{SUFFIX}"
         )
     from attnviz.base.tensor_file import MemoryTensors, write_tensors
+    from attnviz.maps.layer_maps import MAX_DIFFERENCE
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
@@ -58,6 +58,8 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         tensors = maps.to_tensors()
         queries, keys = axis_indices[id(maps.query_tokens)], axis_indices[id(maps.key_tokens)]
         call = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
+        if maps.tolerance != MAX_DIFFERENCE:
+            call["tolerance"] = maps.tolerance
         if maps.pools_queries:
             call["pools_queries"] = True
         if maps.key_layer is not None:
