@@ -23,7 +23,7 @@ from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import DeclaredOption, declared_options
 from attnviz.cli.commands import main
-from attnviz.cli.options import GROUPS, Input, Output
+from attnviz.cli.options import GROUPS, Input, Output, Removal
 from attnviz.maps.recording import Recording as PlainRecording
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.render.formats import FORMATS
@@ -73,7 +73,11 @@ TABLE = {name: declared_options(ReportOptions)[name] for name in ("table", "all"
 CHOICES = {
     name: declared
     for options in (
-        *(declared_options(make) for group, (make, _) in GROUPS.items() if group not in (Input, ModelSettings, Output)),
+        *(
+            declared_options(make)
+            for group, (make, _) in GROUPS.items()
+            if group not in (Input, ModelSettings, Removal, Output)
+        ),
         TABLE,
     )
     for name, declared in options.items()
