@@ -129,6 +129,18 @@ class Opened:
         bounds = self.page.locator(".stage-over").bounding_box()
         return bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2
 
+    def color_of_patch(self, image: int, patch: int, across: float = 0.5) -> Any:
+        """Returns red, green and blue of a point of a patch, from its left, 0, to its right, 1, in the text on top."""
+        return self.evaluate(f"""(() => {{
+            const {{ image, canvas }} = scene.strip.drawn[0].words.images[{image}];
+            const [left, top, right, bottom] = image.boxes[{patch}];
+            const size = canvas.width / image.width;
+            const [x, y] = [left + {across} * (right - left), (top + bottom) / 2].map((at) => Math.round(at * size));
+            const pixel = contextOf(newCanvas(1, 1));
+            pixel.drawImage(canvas, -x, -y);
+            return Array.from(pixel.getImageData(0, 0, 1, 1).data.slice(0, 3));
+        }})()""")
+
 
 def new_page(browser: Any, **settings: Any) -> Any:
     """An empty page, which waits as long as a busy machine may take."""

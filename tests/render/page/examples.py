@@ -127,3 +127,8 @@ def recording_of_words(causal: bool = False) -> Recording:
     )
     maps = [random_maps(tokens, layer=layer, heads=4, causal=causal, seed=layer) for layer in range(2)]
     return Recording(maps=tuple(maps), model="a test")
+
+
+def blueness(color: list[int]) -> int:
+    """How much more blue than red a colour is."""
+    return color[2] - color[0]

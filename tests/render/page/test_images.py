@@ -19,7 +19,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import Report
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opened, Opener
-from tests.render.page.examples import NUMBERS
+from tests.render.page.examples import NUMBERS, blueness
 from tests.report.image_examples import (
     HEIGHT,
     WIDTH,
@@ -42,23 +42,6 @@ def texts_of(recording: Recording, max_size: str = "50MB") -> Any:
     data = re.search(rb'id="page-data">(.*?)</script>', page, re.DOTALL)
     assert data is not None
     return json.loads(data[1])["texts"]
-
-
-def color_of_patch(opened: Opened, image: int, patch: int, across: float = 0.5) -> Any:
-    """Returns red, green and blue of a point of a patch, from its left, 0, to its right, 1, in the text on top."""
-    return opened.evaluate(f"""(() => {{
-        const {{ image, canvas }} = scene.strip.drawn[0].words.images[{image}];
-        const [left, top, right, bottom] = image.boxes[{patch}];
-        const size = canvas.width / image.width;
-        const [x, y] = [Math.round((left + {across} * (right - left)) * size), Math.round((top + bottom) / 2 * size)];
-        const pixel = contextOf(newCanvas(1, 1));
-        pixel.drawImage(canvas, -x, -y);
-        return Array.from(pixel.getImageData(0, 0, 1, 1).data.slice(0, 3));
-    }})()""")
-
-
-def blueness(color: list[int]) -> int:
-    return color[2] - color[0]
 
 
 def open_head(show: Opener, recording: Recording, max_size: str = "50MB", **context: Any) -> Opened:
@@ -114,7 +97,7 @@ def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Op
     opened.settle()
     patch = int(row[SECOND : SECOND + 6].argmax())
     faint = int(row[SECOND : SECOND + 6].argmin())
-    assert blueness(color_of_patch(opened, 1, patch)) > blueness(color_of_patch(opened, 1, faint))
+    assert blueness(opened.color_of_patch(1, patch)) > blueness(opened.color_of_patch(1, faint))
     shares = row[:6].sum(), row[SECOND : SECOND + 6].sum()
     said = [f"{share:.0%} on image {number}, 60% of it in the outline" for number, share in enumerate(shares, 1)]
     assert opened.evaluate("Array.from(document.querySelectorAll('#text .share'), (part) => part.textContent)") == [
@@ -163,8 +146,8 @@ def test_pointing_at_a_patch_shows_what_looks_at_it_and_frames_it(show: Opener) 
     opened.settle()
     assert opened.text("#text > .note").startswith("Shaded: what attends to “2:r1c1”")
     shares = opened.evaluate("Array.from(document.querySelectorAll('#text .share'), (part) => part.textContent.trim())")
-    assert color_of_patch(opened, 1, 4, across=0) == [255, 255, 255]  # the frame
-    assert color_of_patch(opened, 0, 4, across=0) != [255, 255, 255]
+    assert opened.color_of_patch(1, 4, across=0) == [255, 255, 255]  # the frame
+    assert opened.color_of_patch(0, 4, across=0) != [255, 255, 255]
     assert shares == ["", "", ""]  # a column of weights has no sum that means something
     column = dense(WORDS).weights[0, :, SECOND + 4]
     strongest = WORDS.maps[0].query_tokens.labels[int(column.argmax())]
@@ -267,7 +250,7 @@ def test_bar_and_large_picture_have_the_mixture_that_figures_draw(show: Opener, 
     opened.evaluate(f"pin({{ query: {RED}, key: null }})")
     opened.settle()
     row = dense(WORDS).weights[0, RED]
-    seen = [color_of_patch(opened, 1, patch, across=0.7) for patch in range(6)]  # beside the outline
+    seen = [opened.color_of_patch(1, patch, across=0.7) for patch in range(6)]  # beside the outline
     np.testing.assert_allclose(seen, scale.rgb(row[SECOND : SECOND + 6] / row.max()), atol=3)
 
 

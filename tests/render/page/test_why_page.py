@@ -20,7 +20,7 @@ from attnviz.report.picture.report import ExactNumbers, Report, WhyAnswer
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 from tests.render.page.conftest import Opener, Shared
-from tests.render.page.examples import HOSTILE, SENTENCE, labelled, report_of, sentence
+from tests.render.page.examples import HOSTILE, SENTENCE, blueness, labelled, report_of, sentence
 from tests.report.image_examples import words_and_images_recording
 
 LAYERS, HEADS, TOKENS = 3, 4, len(SENTENCE)
@@ -340,12 +340,10 @@ def test_patches_are_shaded_over_their_picture(show: Opener) -> None:
     assert isinstance(report, ExactNumbers)
     opened = show(replace(report, answered=small_answer(tokens, [part])))
     opened.settle()
-    more, less = opened.evaluate("[3, 1].map((token) => scene.strip.drawn[0].words.colorOf(token))")
-    red, _, blue = map(int, more["color"].removeprefix("rgb(").removesuffix(")").split(", "))
-    faint_red, _, faint_blue = map(int, less["color"].removeprefix("rgb(").removesuffix(")").split(", "))
-    assert red > blue
-    assert faint_blue > faint_red > blue
-    assert more["opacity"] > less["opacity"] > 0
+    opened.until("scene.strip.drawn[0].words.images.every(({ image }) => photoOf(image).naturalWidth)")
+    opened.settle()
+    more, less = (opened.color_of_patch(0, patch) for patch in (3, 1))
+    assert blueness(more) < 0 < blueness(less) < -blueness(more)
     opened.evaluate("pin({ query: 3, key: null })")
     assert opened.text("#text .note") == f"“{tokens.labels[3]}” adds +4.00: 0.1 +4.00"
 
