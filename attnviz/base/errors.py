@@ -174,12 +174,12 @@ def with_capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def did_you_mean(name: str, names: Iterable[object]) -> str:
+def did_you_mean(name: str, names: Iterable[object], cutoff: float = 0.6) -> str:
     """Returns the question ``did you mean dark? `` for the closest name, ignoring case; "" if no name is close."""
     from difflib import get_close_matches
 
     by_lower_case = {str(candidate).lower(): str(candidate) for candidate in names}
-    closest_names = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)  # of 1; difflib's default
+    closest_names = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)  # of 1; difflib's default
     return f"did you mean {by_lower_case[closest_names[0]]}? " if closest_names else ""
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, get_args
 from typer import Argument, Context
 from typer import Option as TyperOption
 
-from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, flag, option
+from attnviz.base.errors import PLACED, SETTINGS, VALUES_OF, AttnvizError, did_you_mean, flag, option, or_list
 from attnviz.base.options import (
     DeclaredOption,
     OneOf,
@@ -45,6 +45,16 @@ def _refuse_unknown_metric(name: str, metric: str) -> None:
             f"{flag(name)} logit takes its token from {flag('token')}; write {flag('token', metric[6:])}"
         )
     OneOf([*OUTPUTS])(name, metric)
+
+
+REPLACEMENTS = ("zero", "mean", "corrupt")  # of a head's output; any other value is a text
+
+
+def _refuse_misspelled_replacement(name: str, value: str) -> None:
+    """Raises AttnvizError for a word within about a letter of a named replacement, which would be read as a text."""
+    guess = did_you_mean(value, REPLACEMENTS, cutoff=0.8)
+    if guess and value not in REPLACEMENTS:
+        raise AttnvizError(f"unknown {flag(name)} {value!r}; {guess}Choose {or_list(REPLACEMENTS)}, or a longer text")
 
 
 def _steps() -> dict[str, str]:
@@ -146,6 +156,7 @@ class Removal:
         Option(
             "Replace a head's output by zero, its mean over all positions and texts, its output on a TEXT with as many "
             "tokens, or corrupt: on the column corrupt of the --batch.",
+            _refuse_misspelled_replacement,
         ),
     ] = "zero"
     pairs: Annotated[bool, Option("Also remove heads two at a time, to find heads that back each other up.")] = False

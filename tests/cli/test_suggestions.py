@@ -461,9 +461,10 @@ ADVISED = {
         "ablate 'a b a b' --model trained --metric loss --heads 0.0",
     ),
     "ablate 'a b a b' --model trained --replace-by men": (
-        "or zero or mean",
+        "did you mean mean? Choose zero, mean or corrupt, or a longer text",
         "ablate 'a b a b' --model trained --replace-by mean --heads 0.0",
     ),
+    "why 'a b a' --replace-by Zeros": ("did you mean zero?", "why 'a b a' --replace-by zero"),
     "ablate 'a b a b' --model trained --top 0": (
         "--top 0 is out of range; give 1 to",
         "ablate 'a b a b' --model trained --top 1",
