@@ -195,8 +195,9 @@ def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
     colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
     is_height_known = os.environ.get("LINES", "").isdigit() or any(map(os.isatty, range(3)))
     screen_lines = console.height if is_height_known else LINES_WITHOUT_TERMINAL
-    # Terminals that say their background put its number at the end: 7 and 15 are white. Most others are dark.
-    is_light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    # Terminals that say their background put its number at the end: 7 and 15 are white. Most others are dark,
+    # and notebooks light.
+    is_light = console.is_jupyter or os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     return replace(
         look,

@@ -48,3 +48,9 @@ def test_theme_is_that_of_the_terminal_unless_it_is_chosen(
 ) -> None:
     monkeypatch.setenv("COLORFGBG", colors)
     assert look_of_terminal(Look(theme=chosen)).theme == theme
+
+
+@pytest.mark.parametrize("chosen", [None, "dark"])
+def test_a_notebook_is_light_unless_dark_is_chosen(chosen: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert look_of_terminal(Look(theme=chosen)).theme == (chosen or "light")
