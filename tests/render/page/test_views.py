@@ -540,7 +540,12 @@ def test_lists_beside_several_heads_say_whose_they_are(page: Opened) -> None:
     recording = sentence()
     page.evaluate("location.hash = 'heads=0.1,1.2&together=side&query=it&key=cat'")
     page.until("scene.current?.stages?.length === 2 && document.querySelectorAll('.of-head').length")
-    assert set(page.page.locator(".of-head").all_inner_texts()) == {"Head 0.1"}
+    assert set(page.page.locator(".of-head").all_inner_texts()) == {"Mean of heads 0.1, 1.2"}
+    mean = (dense(recording, 0).weights[1, 4] + dense(recording, 1).weights[2, 4]) / 2
+    bar = page.page.locator("#text .shades-scale")  # the shades of the text have a legend of their own
+    assert bar.get_attribute("data-low") == "0"
+    assert bar.get_attribute("data-high") == f"{100 * mean.max():.2f}%"
+    assert page.evaluate("scene.strip.drawn[0].words.shading.scale.high") == pytest.approx(mean.max(), rel=1e-4)
     place = page.evaluate("scene.current.stages[1].picture.placeOf({query: 4, key: 3})")
     bounds = page.page.locator(".stage-over").nth(1).bounding_box()
     cell = (bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2)
@@ -550,6 +555,8 @@ def test_lists_beside_several_heads_say_whose_they_are(page: Opened) -> None:
     weight = f"{100 * dense(recording, 1).weights[2, 4, 3]:.2f}%"
     assert page.page.locator(".inspector dd").first.inner_text() == weight
     assert page.page.locator("text=/Shaded: .* head 1.2/").count() == 1
+    page.page.locator("#text .token").nth(2).hover()  # the text is of all heads again
+    page.until("scene.shown === scene.current.all")
     page.open_head(1)
     assert page.page.locator(".of-head").count() == 0
 

@@ -34,7 +34,7 @@ export function drawMarks() {
 
 /**
  * Points at a mark, or at nothing; the tip stands beside x and y. Of heads side by side, numbers and shades are from then
- * on of the one that was pointed at.
+ * on of the one that was pointed at, or of all if a token of the text was.
  *
  * @param {Mark | null} mark
  * @param {number} [x]
@@ -43,7 +43,7 @@ export function drawMarks() {
  */
 export function pointTo(mark, x, y, pointed) {
   const stage = pointed ?? scene.current?.stage;
-  const head = pointed?.picture.shown.source ?? pointed?.picture.shown;
+  const head = pointed ? (pointed.picture.shown.source ?? pointed.picture.shown) : scene.current?.all;
   const isBeside = (scene.current?.stages?.length ?? 0) > 1;
   if (mark && isBeside && head?.queries === scene.shown?.queries && head?.keys === scene.shown?.keys) scene.shown = head ?? null;
   const { shown } = scene;

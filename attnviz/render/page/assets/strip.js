@@ -1,6 +1,7 @@
 /** The text on top of the page: always shaded by what is pointed at, and where tokens are chosen. */
 
 import { keepToken, openHead, openToken, pin, pointTo } from "./actions.js";
+import { paintPalette } from "./colors.js";
 import { page, textOf } from "./data.js";
 import { one } from "./elements.js";
 import { moved, textAt, wrapped } from "./figure.js";
@@ -92,13 +93,16 @@ export class TextView {
     if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
     const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
     const seen = withoutHidden(line, text);
-    const note = this.said(shades.said, largestText(seen, shades.key ? "query" : "key"));
+    const largest = largestText(seen, shades.key ? "query" : "key");
+    const note = this.said(shades.said, largest);
     const { written } = text; // all but the signs of a chat's template
-    const [largest] = written ? strongestOf(seen.map((value, unit) => (written[unit] ? value : ABSENT)), 1) : [];
-    const heads = (largest !== undefined && shades.heads?.(largest)) || [];
-    const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[largest ?? 0]}”: `,
+    const [strongest] = written ? strongestOf(seen.map((value, unit) => (written[unit] ? value : ABSENT)), 1) : [];
+    const heads = (strongest !== undefined && shades.heads?.(strongest)) || [];
+    const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[strongest ?? 0]}”: `,
       h("button", { type: "button", class: "link", onclick: () => openHead(number) }, page.heads[number].name), ` (${weightText(value)})`]);
-    patch(this.note, scene.pointed && !scene.shown ? [] : h("p", {}, note && note + intervalSaid(line, text), ...named.flat(), named.length > 0 && ".").children);
+    const { scale } = shadingOf(seen, shown?.scale.change ?? state.side === "change");
+    const bar = shades.said && !shades.colors && h("span", { class: "shades-scale", "data-low": scale.change ? `−${largest}` : "0", "data-high": largest }, paintPalette(scale));
+    patch(this.note, scene.pointed && !scene.shown ? [] : h("p", {}, bar, note && note + intervalSaid(line, text), ...named.flat(), named.length > 0 && ".").children);
   }
 
   /** @param {string} what @param {string} largest */

@@ -61,8 +61,10 @@ export class SideBySide {
    * @param {HTMLElement} parent
    * @param {Shown[]} shown
    * @param {(shown: Shown) => Picture} newPicture
+   * @param {Shown | null} all the mean of these heads
    */
-  constructor(parent, shown, newPicture) {
+  constructor(parent, shown, newPicture, all) {
+    this.all = all;
     this.grid = elementOf(h("div", { class: "side-by-side" }));
     this.across = 1;
     this.following = false;

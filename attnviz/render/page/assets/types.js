@@ -451,6 +451,7 @@
  * @property {(width: number) => Figure} [figure] it in a file, where it is no stage
  * @property {Stage} [stage]
  * @property {Stage[]} [stages] where several stand side by side
+ * @property {Shown | null} [all] the mean of these
  * @property {number} [across] how many stages stand side by side
  * @property {{ draw: () => void }} [images] of a lens: all heads over the images
  */

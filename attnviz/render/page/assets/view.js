@@ -328,10 +328,14 @@ async function drawTogether(id) {
   if (id !== drawn.id) return;
   const parent = one("view");
   parent.replaceChildren();
-  scene.shown = shown[0];
+  // Beside each other, the text and the lists are of all these heads, until one of them is pointed at.
+  const isOfAll = shown.length > 1 && state.scores === "hidden" && !page.heads[numbers[0]].factors.length;
+  const all = isOfAll ? await combinedHeads(numbers, "mean", loadHead) : null;
+  if (id !== drawn.id) return;
+  scene.shown = all ?? shown[0];
   scene.current = null;
   const cells = how === "side" ? cellsOf(shown) : shown;
-  scene.current = shown.length > 1 ? new SideBySide(parent, cells, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
+  scene.current = shown.length > 1 ? new SideBySide(parent, cells, newPicture, all) : stageView(parent, newPicture(shown[0]), "matrix", null);
 }
 
 /** @param {number[]} numbers */
