@@ -16,7 +16,8 @@ from attnviz.report.build import build_report
 from attnviz.report.picture.colors import SEQUENTIAL, ColorScale, on_paper
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Report
+from attnviz.report.picture.report import DrawnReport, Report
+from attnviz.text.selection import Selection
 from tests.conftest import dense, random_maps
 from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import NUMBERS, blueness
@@ -87,7 +88,9 @@ def test_blocks_of_patches_are_drawn_over_the_image_without_those_that_hold_othe
     assert not opened.text("#text figcaption").strip()  # the means of blocks have no sum
 
 
-def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Opener) -> None:
+def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said_and_outlined_as_in_figures(
+    show: Opener,
+) -> None:
     opened = open_head(show, WORDS)
     row = dense(WORDS).weights[0, RED]
     marked = opened.page.locator("#text .token.marked")
@@ -99,7 +102,12 @@ def test_a_word_colours_its_patches_and_the_share_of_each_image_is_said(show: Op
     faint = int(row[SECOND : SECOND + 6].argmin())
     assert blueness(opened.color_of_patch(1, patch)) > blueness(opened.color_of_patch(1, faint))
     shares = row[:6].sum(), row[SECOND : SECOND + 6].sum()
-    said = [f"{share:.0%} on image {number}, 60% of it in the outline" for number, share in enumerate(shares, 1)]
+    options = ReportOptions(selection=Selection.parse(heads="0.0"), look=Look(query="red"))
+    figure = build_report(WORDS, options)
+    assert isinstance(figure, DrawnReport)
+    outlined = [", 60% of it in the outline" if panel.inside is not None else "" for panel in figure.panels]
+    assert outlined[0] < outlined[1]
+    said = [f"{share:.0%} on image {image + 1}{outlined[image]}" for image, share in enumerate(shares)]
     assert opened.evaluate("Array.from(document.querySelectorAll('#text .share'), (part) => part.textContent)") == [
         *said,
         f"{1 - sum(shares):.0%} on words",

@@ -22,6 +22,7 @@ const IMAGES_SHARE = 0.6; // of the width, where words are beside
 const MIN_BESIDE = 640; // pixels of a width in which words are beside
 const IMAGE_GAP = 8; // pixels between two images
 const OUTLINED_SHARE = 0.6; // of the weight on an image
+const [MIN_OUTLINED_WEIGHT, MAX_OUTLINED_PATCHES] = [0.5, 0.3]; // no outline with less on the image, nor around more of its patches, as in figures
 const CAPTION = { size: 12, height: 18 }; // pixels
 const SHARE = { size: CAPTION.size, color: "var(--soft)" }; // the letters of a share in a file
 
@@ -127,12 +128,12 @@ export class Patches {
   /** Writes how much of a row of weights is on each image, and on the words. @param {Float32Array | null} row */
   writeShares(row) {
     const said = (/** @type {number} */ share, /** @type {string} */ name) => (row ? `${Math.round(100 * share)}% on ${name}` : "\u00a0");
-    const outlined = `, ${100 * OUTLINED_SHARE}% of it in the outline`;
+    const outlined = (/** @type {ShownImage} */ image) => (row && outlinedPatches(image, row).length ? `, ${100 * OUTLINED_SHARE}% of it in the outline` : "");
     let onImages = 0;
     for (const { image, name, caption } of this.images) {
       const share = row ? shareOn(row, image.tokens) : 0;
       onImages += share;
-      caption.title = caption.textContent = said(share, name) + (row ? outlined : "");
+      caption.title = caption.textContent = said(share, name) + outlined(image);
     }
     this.wordsCaption.textContent = said(row ? shareOn(row, row.keys()) - onImages : 0, this.others);
   }
@@ -143,7 +144,7 @@ export class Patches {
     for (const { image, canvas, axis } of this.images) {
       paintImage(canvas, image, (token) => this.colorOf(token, ground), ground);
       if (axis) nameBands(canvas, image);
-      if (this.shading?.row) outlinePatches(canvas, image, patchesOfMass(image, this.shading.row, OUTLINED_SHARE));
+      if (this.shading?.row) outlinePatches(canvas, image, outlinedPatches(image, this.shading.row));
       image.tokens.forEach((token, patch) => {
         if (marking.isChosen(token) || marking.isMarked(token)) framePatch(canvas, image, patch);
       });
@@ -254,6 +255,13 @@ export function framePatch(canvas, image, patch) {
     context.lineWidth = thick;
     context.strokeRect(left, top, right - left, bottom - top);
   }
+}
+
+/** The patches with most of a row's weight on an image; none where they would say little. @param {ShownImage} image @param {Float32Array} row */
+function outlinedPatches(image, row) {
+  const patches = patchesOfMass(image, row, OUTLINED_SHARE);
+  const seen = image.tokens.filter((token) => row[token] !== ABSENT).length;
+  return shareOn(row, image.tokens) > MIN_OUTLINED_WEIGHT && patches.length <= Math.ceil(MAX_OUTLINED_PATCHES * seen) ? patches : [];
 }
 
 /** Outlines patches of an image; a side between two of them is left out. @param {HTMLCanvasElement} canvas @param {ShownImage} image @param {number[]} inside */
