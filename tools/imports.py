@@ -1,17 +1,12 @@
-"""Reads the order of the packages from their imports, for tests, for a picture (``build/imports.svg``) and for counts.
-
-``python -m tools.imports`` draws and counts.
-"""
+"""Reads the imports between packages, for tests and for a picture: ``python -m tools.imports`` draws it."""
 
 import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
-from statistics import median, quantiles
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +22,7 @@ SUBPACKAGES = {
     "browse": ["session", "actions", "view", "process", "survey"],
     "report": ["picture", "words", "heads", "maps", "survey"],
     "models": ["reading", "places", "huggingface"],
+    "render": ["terminal", "figure", "page"],
 }
 
 CELL, LABELS, TOP = 36, 190, 110  # pixels: of a cell's side, of the column of names, of the row of names
@@ -81,21 +77,6 @@ def imports_between_packages() -> Counter[tuple[str, str]]:
     return Counter(pair for pair in pairs if pair[0] != pair[1])
 
 
-def longest_chain() -> int:
-    """Returns the number of packages on the longest chain of imports."""
-    height: dict[str, int] = {}
-    for package in PACKAGES:
-        height[package] = 1 + max(
-            (
-                height[imported_package]
-                for importer, imported_package in imports_between_packages()
-                if importer == package and imported_package in height
-            ),
-            default=0,
-        )
-    return max(height.values())
-
-
 def draw() -> str:
     """Returns the picture as SVG: a row and a column for each package, and the number of imports in each cell."""
     packages = [package for package in PACKAGES if not package.startswith("__")]
@@ -147,27 +128,11 @@ def _cell(row: int, column: int, count: int) -> str:
     )
 
 
-def function_lengths() -> Iterator[int]:
-    """Yields the number of lines of every function and method."""
-    for module in MODULES:
-        for node in ast.walk(tree_of(module)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield (node.end_lineno or node.lineno) - node.lineno + 1
-
-
 def main() -> None:
-    """Writes the picture and prints the counts."""
+    """Writes the picture."""
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw(), encoding="utf-8")
     print(PICTURE)
-    lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES.values()]
-    ninth_decile = quantiles(function_lengths(), n=10)[-1]
-    print(f"{len(MODULES)} files, {sum(lengths)} lines, median {median(lengths):g} and at most {max(lengths)}")
-    print(f"{len(imports_between_packages())} pairs of {len(PACKAGES)} packages, the longest chain {longest_chain()}")
-    print(
-        f"functions: median {median(function_lengths()):g} lines, ninth decile {ninth_decile:g}, "
-        f"longest {max(function_lengths())}"
-    )
 
 
 if __name__ == "__main__":

@@ -7,13 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import working
 from attnviz.base.signals import cleanup_on_signals
 
+if TYPE_CHECKING:
+    from zipfile import ZipInfo
+
 TEMPORARY_PREFIX = ".attnviz-"  # of the name of an unfinished file, which lies in the folder of its target
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store: equal contents give equal bytes
+UNIX = 3  # the system that members of archives name, on every system
 LEFTOVER_SECONDS = 60.0  # since a file was last written; a younger one may not be locked yet
 
 
@@ -167,3 +172,17 @@ def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def undated_member(name: str, compression: int = 0) -> "ZipInfo":
+    """Returns the header of a member of a zip archive, which is the same on every system and at any time.
+
+    Args:
+        compression: a method of ``zipfile``; 0 stores the member as it is.
+    """
+    from zipfile import ZipInfo  # which takes longer to import than a short command
+
+    member = ZipInfo(name, ZIP_EPOCH)
+    member.create_system = UNIX
+    member.compress_type = compression
+    return member

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.files import undated_member
 from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import printable_json
 from attnviz.maps.cell_maps import key_head_numbers
@@ -22,8 +23,6 @@ from attnviz.metrics.head_frame import HeadFrame, metrics_first
 from attnviz.report.picture.report import DrawnReport, ExactNumbers, HeadCells, HeadList, Report
 from attnviz.text.tokens import Tokens
 
-ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store: equal contents give equal bytes
-UNIX = 3  # the system that members name, on every system
 NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
 BYTES_PER_ROW = 200  # of a table in memory: ten columns of 8 bytes at most, once in blocks and once joined
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
@@ -340,11 +339,3 @@ def _number_or_none(number: Any) -> Any:
 def spreadsheet_text(text: str) -> str:
     """Returns a text, after an apostrophe if a spreadsheet would read it as a formula or drop its first apostrophe."""
     return f"'{text}" if text.lstrip(" \n").startswith(FORMULA_STARTS) else text
-
-
-def undated_member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
-    """Returns the header of an archive member, which is the same on every system and at any time."""
-    member = zipfile.ZipInfo(name, ZIP_EPOCH)
-    member.create_system = UNIX
-    member.compress_type = compression
-    return member

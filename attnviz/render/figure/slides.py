@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, install, option, with_capital
+from attnviz.base.files import ZIP_EPOCH, undated_member
 from attnviz.base.printable import printable_line
 from attnviz.base.progress import track
 from attnviz.media.image import Image
-from attnviz.render.data import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
 from attnviz.render.figure.page import Box
