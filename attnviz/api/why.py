@@ -113,41 +113,14 @@ def why(
         >>> [part.name for part in behaviour.leading_heads], behaviour.removals[0].lost > 1
         (['1.0', '1.1'], True)
     """
-    if isinstance(inputs, list):
-        return _behaviour(model, inputs, token, versus, position, controls, replace_by, top, groups)
-    if top is not None or groups is not None:
-        raise AttnvizError("top and groups are about several texts; give a list of them, or leave both out")
-    if isinstance(inputs, Reading):
-        readings_of(model, [inputs])  # which refuses that of another model
-        return inputs.why(token, versus, position, checks=checks, controls=controls, replace_by=replace_by)
-    return _prediction(model, inputs, token, versus, position, replace_by).explain(checks, controls)
+    if not isinstance(inputs, list):
+        if top is not None or groups is not None:
+            raise AttnvizError("top and groups are about several texts; give a list of them, or leave both out")
+        if isinstance(inputs, Reading):
+            readings_of(model, [inputs])  # which refuses that of another model
+            return inputs.why(token, versus, position, checks=checks, controls=controls, replace_by=replace_by)
+        return _prediction(model, inputs, token, versus, position, replace_by).explain(checks, controls)
 
-
-def _prediction(
-    model: "nn.Module", inputs: Any, token: Any, versus: Any, position: int | None, replace_by: Any
-) -> "Prediction":
-    """Returns the prediction of a model without a tokenizer."""
-    from attnviz.capture.model_calls import arguments_of
-    from attnviz.effects.prediction import Prediction
-
-    refuse_labels((token, versus))
-    args, kwargs = arguments_of(inputs)
-    position = -1 if position is None else position
-    return Prediction(model, args, kwargs, token=token, versus=versus, position=position, replace_by=replace_by)
-
-
-def _behaviour(
-    model: "nn.Module",
-    inputs: list[Any],
-    token: Any,
-    versus: Any,
-    position: int | None,
-    controls: int | None,
-    replace_by: Any,
-    top: int | None,
-    groups: Sequence[str] | None,
-) -> Behaviour:
-    """Returns the behaviour over a list of inputs, or of readings of this model."""
     from attnviz.effects.prompt_runs import explain_prompts
 
     tokens, others = (
@@ -170,6 +143,19 @@ def _behaviour(
         return behaviour_of_examples(
             reader, examples, tokens, others, places, replacements, controls, position, top=top, groups=groups
         )
+
+
+def _prediction(
+    model: "nn.Module", inputs: Any, token: Any, versus: Any, position: int | None, replace_by: Any
+) -> "Prediction":
+    """Returns the prediction of a model without a tokenizer."""
+    from attnviz.capture.model_calls import arguments_of
+    from attnviz.effects.prediction import Prediction
+
+    refuse_labels((token, versus))
+    args, kwargs = arguments_of(inputs)
+    position = -1 if position is None else position
+    return Prediction(model, args, kwargs, token=token, versus=versus, position=position, replace_by=replace_by)
 
 
 def behaviour_of_examples(

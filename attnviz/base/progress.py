@@ -33,10 +33,9 @@ def _silence(start: float) -> float:
     return time.monotonic() - (silent_since[0] if silent_since else start)
 
 
-def _say(line: str) -> None:
+def _end_silence() -> None:
     if silent_since:
         begin()
-    remark(line)
 
 
 def track(items: Sequence[Item], what: str) -> Generator[Item]:
@@ -66,7 +65,8 @@ def _logged(items: Sequence[Item], what: str) -> Generator[Item]:
             seconds = time.monotonic() - start
             left = seconds / done * (len(items) - done) if done else 0.0
             if not is_said and left >= LEAST_LEFT and _silence(start) >= SECONDS_BEFORE_LOG:
-                _say(f"{what}: {done} of {len(items)} done in {seconds:.0f} s, about {left:.0f} s left")
+                remark(f"{what}: {done} of {len(items)} done in {seconds:.0f} s, about {left:.0f} s left")
+                _end_silence()
                 is_said = True
             yield item
     finally:
@@ -131,7 +131,7 @@ def working(what: str) -> Iterator[None]:
     def log() -> None:
         while not has_ended.wait(max(SECONDS_BEFORE_LOG - _silence(start), LEAST_LEFT / 10)):
             if not active_bars and _silence(start) >= SECONDS_BEFORE_LOG:  # a loop inside tells more
-                silent_since[:] = [time.monotonic()] * len(silent_since)
+                _end_silence()
                 with suppress(OSError):
                     os.write(terminal, f"{line}\n".encode())
                 return
@@ -188,7 +188,8 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
         def log(progress: TextProgress) -> None:
             if not said and progress.texts and _silence(start) >= SECONDS_BEFORE_LOG:
                 said.append(_status(progress, time.monotonic() - start))
-                _say(f"{what}: {said[0]}")
+                remark(f"{what}: {said[0]}")
+                _end_silence()
 
         yield log
         return

@@ -166,10 +166,12 @@ class Ablation:
                     named = [_heads_of_set(name, run.clean) for name in self.sets or ()]
                     compared = named if self.controls is None else sets
                     tested = set(chain.from_iterable(compared))
+                    untested = [head for head in known if head not in tested]
+                    are_few = len(compared) > 1 and len(untested) < max(map(len, compared))
+                    if are_few and self._count_of_controls:
+                        remarks.append(TESTED_TOO)
                     for heads in compared:
-                        others = [head for head in known if head not in tested]
-                        if len(others) < len(heads) and len(compared) > 1 and self._count_of_controls:
-                            others, remarks = known, [*remarks, *([] if TESTED_TOO in remarks else [TESTED_TOO])]
+                        others = known if len(compared) > 1 and len(untested) < len(heads) else untested
                         controls[heads] = random_sets(heads, others, self._count_of_controls)
                 assert sets is not None
                 all_sets = list(dict.fromkeys((*sets, *chain.from_iterable(controls.values()))))

@@ -127,10 +127,11 @@ def default_metric(output: Any, ids: Tensor | None) -> str:
     Args:
         ids: ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids.
     """
-    logits = None if ids is None else predictions_in(output, ids)
-    if logits is None or ids is None or logits.shape[1] not in (1, ids.shape[1]):
+    if ids is None or (logits := predictions_in(output, ids)) is None:
         return "cosine"
-    return "loss" if logits.shape[1] == ids.shape[1] else "kl"
+    if logits.shape[1] == ids.shape[1]:
+        return "loss"
+    return "kl" if logits.shape[1] == 1 else "cosine"
 
 
 def remark_without_logits(output: Any, ids: Tensor | None) -> str:

@@ -62,9 +62,7 @@ class Check:
     source: int | None = None  # the index of the hidden token, of several that adds most; ``None`` for heads
     is_context: bool = False  # True if the source is a token of cross-attention's keys
     is_exhaustive: bool = False  # True if the controls are all that there are, not drawn at random
-    groups: IntArray | None = (
-        None  # ``(prompts,)``, the group of each prompt, if prompts of a group are not independent
-    )
+    groups: IntArray | None = None  # ``(prompts,)``, of each prompt, if prompts of a group are not independent
 
     def __post_init__(self) -> None:
         self.losses.setflags(write=False)

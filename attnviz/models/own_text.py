@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from attnviz.models.reading.example import Example, Prepared
 
 ID_PARAMETERS = ("input_ids", "ids", "idx", "tokens")  # the first of them is given the ids, else the first parameter
-# attributes of a module, or of its ``config``, that state the most tokens that it reads
 SPECIAL_IDS = 16  # at most so many first ids of a small vocabulary stand for no text
+# attributes of a module, or of its ``config``, that state the most tokens that it reads
 LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "context_length", "max_seq_len")
 
 

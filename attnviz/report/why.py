@@ -171,7 +171,7 @@ def _check_sentence(why: Why, check: Check) -> str:
     if len(check.controls):
         others, losses, draws = controls_of(check)
         return f"{sentence}; with {others} by {losses}{f' in {draws}' if draws else ''}."
-    return f"{sentence}; the model has not {_others_of(replace(check, is_exhaustive=False))} to compare with."
+    return f"{sentence}; the model has not {_others_of(check)} to compare with."
 
 
 def controls_of(check: Check) -> tuple[str, str, str]:
@@ -193,11 +193,11 @@ def control_name(check: Check) -> str:
 def _others_of(check: Check) -> str:
     """Returns what each control is, such as ``4 other heads`` or ``the only other token``."""
     noun, size = "token" if check.kind == "source" else "head", len(check.names)
-    if check.is_exhaustive and len(check.controls) == 1:
+    if not check.is_exhaustive or not len(check.controls):
+        return f"another {noun}" if size == 1 else f"{size} other {noun}s"
+    if len(check.controls) == 1:
         return f"the only other {noun}" if size == 1 else f"the only {size} other {noun}s"
-    if check.is_exhaustive:
-        return f"each other {noun}" if size == 1 else f"each other set of {size} {noun}s"
-    return f"another {noun}" if size == 1 else f"{size} other {noun}s"
+    return f"each other {noun}" if size == 1 else f"each other set of {size} {noun}s"
 
 
 def _percent(probability: float) -> str:

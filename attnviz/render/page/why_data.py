@@ -198,7 +198,7 @@ def _about_check(check: Check) -> dict[str, Any]:
     draws = controls_of(check)[2] if len(check.controls) else ""
     return {
         "label": f"without {noun}{', '.join(names)}",
-        "others": control_name(check) + ", at most" * (len(check.controls) > 1),
+        "others": f"{control_name(check)}, at most" if len(check.controls) > 1 else control_name(check),
         "draws": draws,
         "lost": _short(check.lost),
         "controls": [_short(lost) for lost in check.controls.tolist()],

@@ -102,7 +102,7 @@ def replacement_words(by: str, texts: int) -> str:
 
 def p_text(p: float, draws: int) -> str:
     """Returns the p of a rank among so many draws, such as ``0.048 (least)`` if they can give no smaller one."""
-    return f"{p:.2g}{' (least)' * (draws > 0 and p == 1 / (1 + draws))}"
+    return f"{p:.2g} (least)" if draws and p == 1 / (1 + draws) else f"{p:.2g}"
 
 
 def p_remarks(tests: Sequence[tuple[str, float, int]], draws: str = "sets") -> list[str]:
@@ -121,8 +121,8 @@ def p_remarks(tests: Sequence[tuple[str, float, int]], draws: str = "sets") -> l
     if len(tests) > 1:
         corrected = holm([p for _, p, _ in tests])
         passed = [name for (name, _, _), p in zip(tests, corrected, strict=True) if p <= LEVEL]
-        said = f"that of {', '.join(passed[:MAX_PASSED])} is" if passed else "no p is"
-        said += f" with {len(passed) - MAX_PASSED} more" * (len(passed) > MAX_PASSED)
+        more = f" with {len(passed) - MAX_PASSED} more" if len(passed) > MAX_PASSED else ""
+        said = f"that of {', '.join(passed[:MAX_PASSED])} is{more}" if passed else "no p is"
         needed = round(len(tests) / LEVEL) - 1
         can_pass = any(len(tests) / (1 + count) <= LEVEL for _, _, count in tests)
         takes = "" if can_pass else f", which takes {needed} {draws} for each test"

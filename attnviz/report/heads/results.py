@@ -159,9 +159,10 @@ def _control_remarks(effects: Effects) -> list[str]:
     many = f"{effects.controls} random sets of as many other heads, of the same layers or the nearest"
     few = "each other set of as many heads" if max(counts) > 1 else "as many other heads, the only ones"
     drawn = many if min(counts) == effects.controls else few if max(counts) < effects.controls else f"{many}, or all"
-    are_untested = len(counts) > 1 and TESTED_TOO not in effects.remarks
-    drawn += ", none of which is tested itself" * are_untested
-    chosen = " These heads were chosen by their effect on the same texts, so that p is too small." * effects.greedy
+    if len(counts) > 1 and TESTED_TOO not in effects.remarks:
+        drawn += ", none of which is tested itself"
+    doubt = " These heads were chosen by their effect on the same texts, so that p is too small."
+    chosen = doubt if effects.greedy else ""
     return [
         f"Other heads: the change without {drawn}; p is (1 + those that change it as much, in the same direction) / "
         f"(1 + all of them).{chosen}",
