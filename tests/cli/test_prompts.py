@@ -131,7 +131,11 @@ def test_a_behaviour_that_is_stopped_says_that_there_is_no_answer(
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("attnviz.effects.prompt_runs.explain_prompts", stopped)
-    assert main(["why", "--batch", "p.csv", "-o", "b.json"]) == 130
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and by its children
+    try:
+        assert main(["why", "--batch", "p.csv", "-o", "b.json"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "attnviz: stopped before all prompts were run, so there is no answer\n" in capsys.readouterr().err
     assert not (in_folder / "b.json").exists()
 
