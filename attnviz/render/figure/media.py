@@ -32,7 +32,7 @@ MAX_GAP_SHARE = 0.15  # of the space of an image, where images are small
 MAX_ACROSS, MAX_LAYER_ACROSS = 6, 16  # images side by side: in general, and if they are the heads of one layer
 MAX_IMAGE_TITLE_LINES = 2
 MIN_LINE_SHARE = 0.75  # of the largest letters; titles whose letters would be smaller have two lines
-MIN_ACROSS = 4  # images side by side in rows that form a square, if there are so many
+MIN_ACROSS = 4  # images side by side, if so many leave no more space empty than rows that form a square
 OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths over images of half the largest width or more
 MIN_LINE_SIZE = 0.4  # of these widths, over small images
 SOUND_HEIGHT, SOUND_GAP = 0.9, 0.3  # inches of a sound, with its seconds, and between two
@@ -82,7 +82,9 @@ def images_content(picture: DrawnReport, points: float, area: PageSize, ruler: R
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and 1 < max(layer_sizes) <= MAX_LAYER_ACROSS:
         across = max(layer_sizes)
     else:
-        across = min(len(groups), MAX_ACROSS, max(MIN_ACROSS, math.ceil(math.sqrt(len(groups)))))
+        square = math.ceil(math.sqrt(len(groups)))
+        fullest = min(range(square, max(MIN_ACROSS, square) + 1), key=lambda across: (-len(groups) % across, -across))
+        across = min(len(groups), MAX_ACROSS, fullest)
     gap = min(IMAGE_GAP * scale, MAX_GAP_SHARE * width / across)
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
     first_image = panel_image(panels[0])

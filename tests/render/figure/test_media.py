@@ -90,7 +90,8 @@ def test_long_titles_of_images_have_two_lines_of_letters_that_can_be_read_just_a
     assert report.kind == "text"
     first, *others = report.panels
     short = replace(first, heading=replace(first.heading, note=""))
-    content = arrange_tokens(picture_of(replace(report, panels=(short, *others))), images_content, RULER).content
+    eight = (short, *others, *others[:2])  # four stand side by side
+    content = arrange_tokens(picture_of(replace(report, panels=eight)), images_content, RULER).content
     assert {line.points for line in content.lines} == {content.lines[0].points}
     assert content.lines[0].points > 9
     assert [line.text for line in content.lines[:2]] == ["head 0.0", "head 0.0 · 57% on image 2, 23%"]
@@ -146,3 +147,12 @@ def test_row_over_a_sound_grows_with_the_page() -> None:
     _, small = size_of_axes(query="fellow")
     _, large = size_of_axes(query="fellow", size="16:9")
     assert large > 1.5 * small
+
+
+@pytest.mark.parametrize(("count", "across"), [(3, 3), (4, 4), (5, 3), (6, 3), (7, 4), (8, 4), (9, 3), (20, 5)])
+def test_images_stand_in_rows_that_leave_little_space_empty(count: int, across: int) -> None:
+    report = build_report(words_and_images_recording(), options_for_medium(ReportOptions(), ".png"))
+    assert isinstance(report, DrawnReport)
+    panels = (report.panels * 4)[:count]
+    placed = arrange_tokens(picture_of(replace(report, panels=panels)), images_content, RULER).content.panels
+    assert len({round(place.box.x, 3) for place in placed}) == across
