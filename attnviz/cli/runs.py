@@ -538,11 +538,12 @@ def _read_again(recording: "Recording", path: str, settings: ModelSettings) -> t
     axes = [tokens] if cross is None else [tokens, cross.key_tokens]
     model, texts = own.get("model"), len({maps.item for maps in recording.maps})
     media = [medium for axis in axes for medium in axis.media if isinstance(medium, (Image, Sound))]
-    quoted_text = repr(" ".join(tokens.text.split())[:QUOTED_LENGTH])
-    reason, given = "" if isinstance(model, str) else "does not name the model that made it", quoted_text
+    text = " ".join(tokens.text.split())[:QUOTED_LENGTH]
+    reason = "" if isinstance(model, str) else "does not name the model that made it"
+    given = repr(text) if text else "what was read"
     if texts > 1:
         reason = f"holds {texts} texts, and this command explains one"
-        given = f"one of them, such as {quoted_text}, or for attnviz why all of them with --batch FILE,"
+        given = f"one of them{f', such as {text!r},' if text else ''} or for attnviz why all of them with --batch FILE,"
     elif media:
         medium = media[0]
         noun = "picture" if isinstance(medium, Image) and not medium.seconds else "sound"
