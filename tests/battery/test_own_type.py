@@ -63,7 +63,10 @@ def test_the_example_of_the_documents_is_listed_first(
     line = ("heads", "--types", "--metric", "mine.py:two_before", "--model", "trained")
     shown = shell.run(*line).splitlines()
     assert shown[3].split()[:3] == ["two", "before", "0.1"]
-    assert "control: each of those three to ten before; your own" in " ".join(shown)
+    assert (
+        "two before: on the token two before, in random tokens (control: each of those three to ten before)."
+        in " ".join(shown)
+    )
 
 
 def yielding(*given: Any) -> Callable[[ProbedModel], Iterator[Any]]:

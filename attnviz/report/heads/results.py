@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, option, with_capital
+from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.effects.controls import TESTED_TOO
 from attnviz.effects.effect_table import Effects, effect_changes
 from attnviz.metrics.head_frame import HeadChanges, HeadFrame
@@ -236,6 +236,8 @@ SCORE = Quantity("score", ".2f")
 def battery_report(types: "HeadTypes", options: ReportOptions) -> HeadsReport:
     """Builds the report of a battery: a list, or maps if a picture is drawn."""
     refuse_style(options.look, "a table of head types")
+    from attnviz.battery.head_types import LEVEL
+
     # The best head of each type is named if its score is high and clearly above the control.
     scores, named_heads = types.scores, list[str]()
     for name in scores.names:
@@ -243,10 +245,21 @@ def battery_report(types: "HeadTypes", options: ReportOptions) -> HeadsReport:
         if column[best] >= MIN_NAMED_SCORE and types.is_clear(name)[best]:
             named_heads.append(f"{name} {scores.rows[best].name} ({column[best]:.2f})")
     heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE} or more, clearly above its control"
+    reasons: dict[str, list[str]] = {}
+    for name, reason in types.skipped.items():
+        reasons.setdefault(reason, []).append(name)
+    skipped_types = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     results = HeadResults(
         title=f"Known types of heads in {types.model}",
         caption=f"Known types of heads in {types.model}: {heads}.",
-        remarks=_types_remarks(types),
+        remarks=(*types.remarks, *([f"Not tested: {skipped_types}."] if skipped_types else [])),
+        list_remarks=(
+            *(f"{own.name}: {own.meaning} (control: {own.control})." for own in types.own_types),
+            "A score goes from 0 to 1 (± half of its 95 % interval over texts), and its control is the same number "
+            "where the type cannot show. “above control” counts heads that exceed it by a quarter, and by more than "
+            f"any head of {1 - LEVEL:.0%} of random models does. {flag('json')} says on which keys each is measured, "
+            "and who defined the type.",
+        ),
         results=types,
         summary=lambda: _types_list(types),
         panels=lambda: [
@@ -280,25 +293,4 @@ def _types_list(types: "HeadTypes") -> Summary:
         Column("control", [f"{control:.3f}" for control in numbers_of_best(types.controls)]),
         Column("above control", [f"{types.is_clear(name).sum()} of {len(scores.rows)}" for name in names]),
         Column("next", list(map("  ".join, next_heads)), align="<"),
-    )
-
-
-def _types_remarks(types: "HeadTypes") -> tuple[str, ...]:
-    """Returns remarks: the meaning, control and source of each score, and the types that were not tested."""
-    from attnviz.battery.head_types import LEVEL
-
-    meanings = "; ".join(
-        f"{type.name}: {type.meaning} (control: {type.control}; {type.source})" for type in types.types
-    )
-    reasons: dict[str, list[str]] = {}
-    for name, reason in types.skipped.items():
-        reasons.setdefault(reason, []).append(name)
-    skipped_types = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-    return (
-        f"Mean weight by type. {with_capital(meanings)}.",
-        "± is half of the 95 % interval of the mean over texts; “above control” counts heads whose score is a quarter "
-        "larger than the mean control, and above the interval in which one more control would lie, at a level of "
-        f"{LEVEL:.0%}. {len(types.scores.rows)} tests for each type: corrected for their number (Bonferroni).",
-        *types.remarks,
-        *([f"Not tested: {skipped_types}."] if skipped_types else []),
     )
