@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
 pytest.importorskip("pptx")
+import attnviz
 from tools.docs import commands, notebook
 from tools.docs.gallery import FILM
 from tools.docs.sameness import alike, difference, same_text
@@ -53,6 +56,30 @@ def test_a_notebook_is_small_and_shows_what_its_cells_print_and_draw(path: Path,
             for name, output in (("before", before), ("after", after)):
                 (tmp_path / f"{name}.png").write_bytes(base64.b64decode(output["data"]["image/png"]))
             assert alike(tmp_path / "after.png", tmp_path / "before.png")
+
+
+def test_the_drawing_of_the_first_lesson_has_the_numbers_of_its_layer() -> None:
+    torch.manual_seed(0)
+    embedding, layer = torch.nn.Embedding(3, 4), attnviz.MultiHeadAttention(embed_dim=4, num_heads=2)
+    x = embedding.weight
+    q, k, v = (linear(x)[:, :2] for linear in (layer.query, layer.key, layer.value))
+    scores = q @ k.T / 2**0.5
+    weights = scores.softmax(1)
+    drawing = (ROOT / "docs" / "_static" / "attention-by-hand.svg").read_text(encoding="utf-8").replace("−", "-")
+    drawn = [float(number) for number in re.findall(r">(-?\d+(?:\.\d\d)?)(?: %)?</text>", drawing)]
+    expected = torch.cat([part.flatten() for part in (x, q, k, v, scores, 100 * weights, weights @ v)])
+    precision = torch.full_like(expected, 0.0051)
+    precision[39:48] = 0.51  # percent
+    assert len(drawn) == len(expected)
+    assert bool(((torch.tensor(drawn) - expected).abs() < precision).all())
+
+
+def test_the_angles_of_the_first_lesson_give_its_weights() -> None:
+    page = (ROOT / "docs" / "tutorials" / "course.md").read_text(encoding="utf-8")
+    scores = 8 * np.cos(np.radians(120 - 60 * np.arange(4)))
+    weights = 100 * np.exp(scores) / np.exp(scores).sum()
+    assert f"| {' | '.join(f'{weight:.0f} %' for weight in weights)} |" in page
+    assert f"| {' | '.join(f'{score:.0f}'.replace('-', '−') for score in scores)} |" in page
 
 
 def test_no_page_needs_the_builder_of_the_site_to_be_read() -> None:
