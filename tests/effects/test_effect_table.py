@@ -29,6 +29,14 @@ def test_effects_are_read_and_their_words_are_printable(tmp_path: Path) -> None:
     found = Effects.load(written(tmp_path, title="a\x1b[31m", remarks=["\u202e"], model="\x07"))
     assert {each.name: each.values.tolist() for each in found.rows} == {"0.1": [1, 2.5], "0.1+1.0": [0, -0.001]}
     assert (found.title, found.remarks, found.model) == ("a\\x1b[31m", ("\\u202e",), "\\x07")
+    header, first, _ = found.as_rows()
+    assert dict(zip(header, first, strict=True)) | {"margin": 0, "beyond": 0} == {
+        "heads": "0.1",
+        "loss": 1.5 + 1.75,  # with all heads, and the mean change
+        "effect": 1.75,
+        "margin": 0,
+        "beyond": 0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -111,5 +119,7 @@ def test_tables_of_other_metrics_or_heads_are_refused(tmp_path: Path) -> None:
     before = table(tmp_path, {"0.0": 1.0})
     with pytest.raises(AttnvizError, match="are of loss and of kl, which cannot be compared"):
         effect_changes(before, table(tmp_path, {"0.0": 1.0}, metric="kl"))
+    with pytest.raises(AttnvizError, match=r"are of loss and of loss \(.*'it'\), which cannot be compared"):
+        effect_changes(before, table(tmp_path, {"0.0": 1.0}, token="it"))
     with pytest.raises(AttnvizError, match="have no head or set of heads in common"):
         effect_changes(before, table(tmp_path, {"0.1": 1.0}))

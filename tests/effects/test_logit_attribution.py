@@ -1,5 +1,6 @@
 """Parts of a logit against a GPT-2 and a Llama computed with plain tensors, and against the logit itself."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import BartConfig, BartForConditionalGeneration
 
 from attnviz.base.errors import AttnvizError
 from attnviz.models.trained import held_out_repeats, load_model
@@ -47,6 +49,20 @@ def test_the_parts_of_any_model_sum_to_its_logit(name: str, position: int) -> No
         assert part.keys is not None
         assert part.keys.sum() == pytest.approx(part.adds, abs=1e-6)
     assert {f"{layer}.mlp" for layer in range(LAYERS)} <= {part.name for part in found.parts}
+
+
+def test_the_parts_of_an_encoder_decoder_are_those_of_its_decoder_with_a_term_for_each_key() -> None:
+    torch.manual_seed(0)
+    sizes = {"d_model": WIDTH, "decoder_layers": LAYERS, "decoder_attention_heads": HEADS, "decoder_ffn_dim": 32}
+    sizes |= {"encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "vocab_size": 50}
+    model = BartForConditionalGeneration(BartConfig(**sizes)).eval()
+    inputs = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4], "use_cache": False}
+    found = logit_attribution(model, inputs, TOKEN)
+    with torch.no_grad():
+        assert found.logit == pytest.approx(float(model(**inputs).logits[0, -1, TOKEN]), abs=1e-5)
+    assert sum(part.adds for part in found.parts) == pytest.approx(found.logit, abs=1e-5)
+    keys = Counter(len(part.keys) for part in found.heads if part.keys is not None)
+    assert keys == {4: LAYERS * HEADS, TOKENS: LAYERS * HEADS}  # what was written, and the text that is read
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -16,7 +16,9 @@ from attnviz.effects.measures import (
     MEASURES,
     MeasuredRun,
     accuracy,
+    cosine,
     default_metric,
+    distance,
     divergence,
     features_of,
     find_measure,
@@ -47,6 +49,15 @@ def test_loss_and_accuracy_are_of_the_next_token(run: MeasuredRun) -> None:
     logits, following = run.output[:, :-1].flatten(0, 1), run.ids[:, 1:].flatten()
     assert loss(run) == pytest.approx(float(functional.cross_entropy(logits, following)), rel=1e-5)
     assert accuracy(run) == pytest.approx(float((logits.argmax(-1) == following).float().mean()))
+
+
+def test_features_that_one_of_two_tokens_turns_have_half_the_cosine_and_distance_of_that_token(
+    run: MeasuredRun,
+) -> None:
+    clean, changed = torch.tensor([[[[3.0, 4, 0], [1, 0, 0]]], [[[3.0, 4, 0], [0, 2, 0]]]])
+    turned = replace(run, output=changed, clean=clean, positions=slice(None))
+    assert cosine(turned) == pytest.approx((0 + 1) / 2)
+    assert distance(turned) == pytest.approx((0 + 5**0.5) / 2)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,10 @@ def test_parts_are_means_of_the_answers_to_single_prompts(behaviour: Behaviour) 
     held_out = behaviour.adds[behaviour.held_out]
     np.testing.assert_allclose([part.adds for part in behaviour.parts], held_out.mean(0))
     np.testing.assert_allclose(behaviour.margins, [margin_of_mean(column) for column in held_out.T])
+    header, *rows = behaviour.as_rows()
+    columns = {name: [row[header.index(name)] for row in rows[: len(behaviour.parts)]] for name in header}
+    np.testing.assert_allclose(columns["adds_where_chosen"], behaviour.adds[behaviour.chosen_on].mean(0))
+    np.testing.assert_allclose(columns["adds"], held_out.mean(0))
 
 
 BACKWARDS = [ids.flip(1) for ids in REPEATED]  # other texts with as many tokens
