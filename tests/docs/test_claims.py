@@ -101,6 +101,11 @@ def row(recording: Any, head: str, query: str) -> dict[str, float]:
         ("gemma3-270m", PARROT, "17.2", "␣named", "␣Quill", 0.34),
         ("trained", CAT, "1.1", "the", "cat", 1.0),  # README: the second "the"
         ("trained", CAT, "0.0", "sat", "cat", 1.0),
+        ("trained", "the cat sat. sat cat the", "1.1", "sat", ".", 1.0),  # induction: the exercises
+        ("trained", "the cat sat. sat cat the", "1.1", "cat", "sat", 1.0),
+        ("trained", "the cat sat. sat cat the", "1.1", "the", "cat", 1.0),
+        ("trained", "the cat sat. the dog sat", "1.1", "dog", "the", 0.91),
+        ("trained", "the cat sat. the dog sat", "1.1", "sat", ".", 1.0),
     ],
 )
 def test_a_token_looks_where_a_page_says(
@@ -159,6 +164,8 @@ def test_a_head_has_the_number_that_a_page_says(
         ("induction", "ablate", r"loss is 0\.0001 with all heads"),
         ("induction", "explain", r"head 0\.0 .* 13\.49 "),
         ("induction", "explain", r"13\.31"),
+        ("induction", "explain", r"head 0\.0 .* 13\.49  3\.23 "),  # the third exercise
+        ("induction", "explain", r"all .* 13\.31  4\.21 "),
         ("why", "why", r"logit of “␣Quill” is 21\.49"),
         ("why", "why", r"11\.2 looks [^.]*\.\d+; earlier moves[^.]*: 10\.1 from “␣named” \(8\) \+1\.9"),
         ("why", "why", r"0-10 +\+10\.4 .* Quill: MLP"),
