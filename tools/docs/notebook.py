@@ -5,13 +5,14 @@ import base64
 import io
 import json
 import os
+import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tools.docs.commands import ROOT, SCREEN
+from tools.docs.commands import ROOT, SCREEN, lacking, workplace
 
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 
@@ -24,7 +25,7 @@ def executed(path: Path) -> dict[str, Any]:
     for number, cell in enumerate(code_cells, 1):
         tree, value = ast.parse("".join(cell["source"])), None
         printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        with patch.dict(os.environ, SCREEN), redirect_stdout(printed):
+        with workplace() as folder, chdir(folder), patch.dict(os.environ, SCREEN), redirect_stdout(printed):
             last = tree.body[-1]
             if isinstance(last, ast.Expr):
                 del tree.body[-1]
@@ -43,5 +44,8 @@ def executed(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path) -> None:
-    """Writes today's outputs into a notebook."""
+    """Writes today's outputs into a notebook; one whose real model is not here stays as it was, which is said."""
+    if reason := lacking(path.read_text(encoding="utf-8")):
+        print(f"{path.name} stays as it was: {reason}", file=sys.stderr)
+        return
     path.write_text(json.dumps(executed(path), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
