@@ -171,16 +171,15 @@ def warping_path(cost: Float64Array) -> tuple[IntArray, IntArray]:
     cells = [(row, column)]
     while row > 0 or column > 0:
         diagonal = row + column
-        cost_above_left = path_costs[diagonal - 2, row] if row > 0 and column > 0 else np.inf
-        cost_above = path_costs[diagonal - 1, row] if row > 0 else np.inf
-        cost_left = path_costs[diagonal - 1, row + 1]
-        # Of equal costs Whisper takes the step across.
-        if cost_above_left < cost_above and cost_above_left < cost_left:
-            row, column = row - 1, column - 1
-        elif column == 0 or (cost_above < cost_above_left and cost_above < cost_left):
-            row -= 1
-        else:
+        cost_above_left = path_costs[diagonal - 2, row] if diagonal > 1 else np.inf
+        cost_above, cost_left = path_costs[diagonal - 1, row], path_costs[diagonal - 1, row + 1]
+        # Of equal costs the step across is taken, as Whisper does, then the one in both directions.
+        if cost_left <= cost_above and cost_left <= cost_above_left:
             column -= 1
+        elif cost_above_left <= cost_above:
+            row, column = row - 1, column - 1
+        else:
+            row -= 1
         cells.append((row, column))
     path = np.array(cells[::-1])
     return path[:, 0], path[:, 1]

@@ -49,17 +49,16 @@ def test_a_step_is_the_row_of_the_query_before_its_token() -> None:
 
 
 def test_a_unit_that_the_model_went_on_writing_is_split_so_that_no_share_overlaps_another() -> None:
-    units = [0] * 4 + [1] * 7 + [2] * 3  # the second begins in the prompt
+    units = [0] * 2 + [1] * 2 + [2] * 7 + [3] * 3  # the third begins in the prompt
     base = recording().maps[0]
-    tokens = replace(
-        base.query_tokens, groups={**base.query_tokens.groups, "passages": Groups(np.array(units), ("a", "b", "c"))}
-    )
+    passages = Groups(np.array(units), ("a", "b", "c", "d"))
+    tokens = replace(base.query_tokens, groups={**base.query_tokens.groups, "passages": passages})
     maps = replace(base, query_tokens=tokens, key_tokens=tokens)
     steps = measure_steps(Recording(maps=(maps,), model="m"), Selection(), "passages")
-    assert steps.units == ("a", "b", "b, as written", "c")
-    assert steps.unit_starts.tolist() == [0, 4, PROMPT, 11]
+    assert steps.units == ("a", "b", "c", "c, as written", "d")
+    assert steps.unit_starts.tolist() == [0, 2, 4, PROMPT, 11]
     np.testing.assert_allclose(steps.shares.sum(axis=2) + steps.sink, 1, atol=1e-6)
-    np.testing.assert_allclose(steps.shares[..., :2].sum(axis=2) + steps.on_written + steps.sink, 1, atol=1e-6)
+    np.testing.assert_allclose(steps.shares[..., :3].sum(axis=2) + steps.on_written + steps.sink, 1, atol=1e-6)
 
 
 def test_change_is_the_total_variation_from_the_row_before() -> None:
