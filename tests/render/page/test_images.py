@@ -152,7 +152,7 @@ def test_pointing_at_a_patch_shows_what_looks_at_it_and_frames_it(show: Opener) 
     opened.page.mouse.move(bounds["x"] + bounds["width"] * 45 / 120, bounds["y"] + bounds["height"] * 60 / 80)
     opened.until(f"state.mark?.key === {SECOND + 4}")  # the middle of the lower row
     opened.settle()
-    assert opened.text("#text > .note").startswith("Shaded: what attends to “2:r1c1”")
+    assert opened.text("#text > .note").partition(": ")[2].startswith("what attends to “2:r1c1”")
     shares = opened.evaluate("Array.from(document.querySelectorAll('#text .share'), (part) => part.textContent.trim())")
     assert opened.color_of_patch(1, 4, across=0) == [255, 255, 255]  # the frame
     assert opened.color_of_patch(0, 4, across=0) != [255, 255, 255]
@@ -232,7 +232,7 @@ def test_a_picture_opens_as_its_heads_over_the_images_for_the_last_word(show: Op
     inks = [[opened.page.evaluate(PATCH_IN_LENS, [head, patch]) for patch in range(6)] for head in range(3)]
     strength = np.array([[blue - green for _, green, blue in patches] for patches in inks])
     assert strength.argmax() == rows.argmax()
-    assert opened.text("#text > .note").startswith("Shaded: what “red” attends to")
+    assert opened.text("#text > .note").partition(": ")[2].startswith("what “red” attends to")
     opened.press("1")
     opened.until("state.list === 'maps'")
     opened.settle()

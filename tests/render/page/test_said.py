@@ -166,7 +166,7 @@ def test_numbers_in_lists_have_no_more_digits_than_those_of_their_cell(show: Ope
     digits = len(listed.rstrip("%").partition(".")[2])
     assert 10**-digits >= error or digits == 0, (listed, error)
     note = opened.text(".text-strip + .note, .text .note")
-    largest = note.partition("the largest is ")[2].partition("%")[0]
+    largest = note.partition("Shaded 0 to ")[2].partition("%")[0]
     assert largest == listed.rstrip("%"), note
 
 

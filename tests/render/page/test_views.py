@@ -542,9 +542,8 @@ def test_lists_beside_several_heads_say_whose_they_are(page: Opened) -> None:
     page.until("scene.current?.stages?.length === 2 && document.querySelectorAll('.of-head').length")
     assert set(page.page.locator(".of-head").all_inner_texts()) == {"Mean of heads 0.1, 1.2"}
     mean = (dense(recording, 0).weights[1, 4] + dense(recording, 1).weights[2, 4]) / 2
-    bar = page.page.locator("#text .shades-scale")  # the shades of the text have a legend of their own
-    assert bar.get_attribute("data-low") == "0"
-    assert bar.get_attribute("data-high") == f"{100 * mean.max():.2f}%"
+    assert page.text("#text > .note").startswith(f"Shaded 0 to {100 * mean.max():.2f}%: what “it” attends to")
+    assert page.page.locator("#text .shades-scale canvas").count() == 1  # the text has a legend of its own
     assert page.evaluate("scene.strip.drawn[0].words.shading.scale.high") == pytest.approx(mean.max(), rel=1e-4)
     place = page.evaluate("scene.current.stages[1].picture.placeOf({query: 4, key: 3})")
     bounds = page.page.locator(".stage-over").nth(1).bounding_box()
@@ -554,7 +553,7 @@ def test_lists_beside_several_heads_say_whose_they_are(page: Opened) -> None:
     assert set(page.page.locator(".of-head").all_inner_texts()) == {"Head 1.2"}
     weight = f"{100 * dense(recording, 1).weights[2, 4, 3]:.2f}%"
     assert page.page.locator(".inspector dd").first.inner_text() == weight
-    assert page.page.locator("text=/Shaded: .* head 1.2/").count() == 1
+    assert page.page.locator("text=/Shaded 0 .* head 1.2/").count() == 1
     page.page.locator("#text .token").nth(2).hover()  # the text is of all heads again
     page.until("scene.shown === scene.current.all")
     page.open_head(1)

@@ -80,11 +80,11 @@ export class TextView {
     const mark = state.mark ?? state.pin ?? (shown?.shades ? null : askedToken(this.number));
     /** @type {Shades} */
     const shades = shown ? shadesOf(shown, mark) : { query: null, key: null, said: "" };
+    const change = shown?.scale.change ?? state.side === "change";
     for (const { words, axis } of this.drawn) {
       const heard = axis === "query" && shades.key && !shown?.scale.change ? weightsOfWords(this.texts[0], this.texts[1], shades.key) : null;
       const all = axis === "both" ? (shades.key ?? shades.query) : (shades[axis] ?? heard);
       const values = all && withoutHidden(all, this.texts[axis === "key" ? 1 : 0]);
-      const change = shown?.scale.change ?? state.side === "change";
       const summed = axis === "query" || change || state.of !== "weight" || page.block > 1 ? null : shades.key; // the means of blocks have no sum
       const row = summed && hasShares(summed) ? summed : null;
       words.shade({ ...(shades.scale ? { values, scale: shades.scale } : shadingOf(values, change)), colors: shades.colors, row });
@@ -94,24 +94,22 @@ export class TextView {
     const [line, text] = [shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0]];
     const seen = withoutHidden(line, text);
     const largest = largestText(seen, shades.key ? "query" : "key");
-    const note = this.said(shades.said, largest);
+    const palette = !shades.colors && h("span", { class: "shades-scale" }, paintPalette(shadingOf(seen, change).scale));
+    const note = this.said(shades.said, largest, change, palette);
     const { written } = text; // all but the signs of a chat's template
     const [strongest] = written ? strongestOf(seen.map((value, unit) => (written[unit] ? value : ABSENT)), 1) : [];
     const heads = (strongest !== undefined && shades.heads?.(strongest)) || [];
     const named = heads.map(({ number, value }, place) => [place ? ", " : ` Heads that look most at “${text.labels[strongest ?? 0]}”: `,
       h("button", { type: "button", class: "link", onclick: () => openHead(number) }, page.heads[number].name), ` (${weightText(value)})`]);
-    const { scale } = shadingOf(seen, shown?.scale.change ?? state.side === "change");
-    const bar = shades.said && !shades.colors && h("span", { class: "shades-scale", "data-low": scale.change ? `−${largest}` : "0", "data-high": largest }, paintPalette(scale));
-    patch(this.note, scene.pointed && !scene.shown ? [] : h("p", {}, bar, note && note + intervalSaid(line, text), ...named.flat(), named.length > 0 && ".").children);
+    patch(this.note, scene.pointed && !scene.shown ? [] : h("p", {}, ...note, note.length > 0 && intervalSaid(line, text), ...named.flat(), named.length > 0 && ".").children);
   }
 
-  /** @param {string} what @param {string} largest */
-  said(what, largest) {
+  /** What the shades are, with the colours from zero to the largest number. @param {string} what @param {string} largest @param {boolean} change @param {Tree | false} palette @returns {(string | Tree | false)[]} */
+  said(what, largest, change, palette) {
     const rest = state.mark || state.pin || !this.large ? "" : " Point at a token for what it attends to; click to keep it.";
-    if (!what) return rest.trim();
-    const change = scene.shown?.scale.change ?? false;
-    const sign = change ? ", red more and blue less" : "";
-    return `Shaded: ${what}${this.ofHead()}; the largest is ${change ? "±" : ""}${largest}${sign}.${rest}`;
+    if (!what) return [rest.trim()].filter(Boolean);
+    const [low, colors] = change ? [`−${largest}`, " (red more, blue less)"] : ["0", ""];
+    return [`Shaded ${low} `, palette, `to ${largest}${colors}: ${what}${this.ofHead()}.${rest}`];
   }
 
   /** Returns the words on the head that shades the text; "" if the words before them name it. */
@@ -232,7 +230,7 @@ export function drawStrip(number) {
 const averages = new WeakMap();
 
 /**
- * What a mark shades; without one how much each key is attended to on average.
+ * What a mark shades; without one what each key gets on average.
  *
  * @param {Shown} shown
  * @param {Mark | null} mark
@@ -245,7 +243,7 @@ function shadesOf(shown, mark) {
   }
   if (mark) return { query: shown.line("key", mark.key ?? 0), key: null, said: `what attends to ${labelOf(shown, mark)}` };
   if (!shown.values) return { query: null, key: null, said: "" };
-  return { query: null, key: kept(averages, shown, () => averageOfKeys(shown)), said: "how much each token is attended to on average" };
+  return { query: null, key: kept(averages, shown, () => averageOfKeys(shown)), said: "what each token gets on average" };
 }
 
 /** @param {Shown} shown @param {Mark} mark */

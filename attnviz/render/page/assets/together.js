@@ -173,7 +173,7 @@ function shadesOfAll(all, mark) {
   const { values, heads } = largestOfEach(lines);
   const colors = heads.map((head) => HUES[head]);
   const label = `“${(asKey ? keys : queries).labels[place]}”`;
-  const what = mark ? (asKey ? `what attends to ${label}` : `what ${label} attends to`) : "how much each token is attended to on average";
+  const what = mark ? (asKey ? `what attends to ${label}` : `what ${label} attends to`) : "what each token gets on average";
   const said = `${what}, in the hue of the head with the largest weight`;
   return asKey ? { query: values, key: null, said, colors } : { query: null, key: values, said, colors };
 }
