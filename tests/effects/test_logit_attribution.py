@@ -53,9 +53,18 @@ def test_the_parts_of_any_model_sum_to_its_logit(name: str, position: int) -> No
 
 def test_the_parts_of_an_encoder_decoder_are_those_of_its_decoder_with_a_term_for_each_key() -> None:
     torch.manual_seed(0)
-    sizes = {"d_model": WIDTH, "decoder_layers": LAYERS, "decoder_attention_heads": HEADS, "decoder_ffn_dim": 32}
-    sizes |= {"encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "vocab_size": 50}
-    model = BartForConditionalGeneration(BartConfig(**sizes)).eval()
+    config = BartConfig(
+        d_model=WIDTH,
+        encoder_layers=1,
+        encoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_layers=LAYERS,
+        decoder_attention_heads=HEADS,
+        decoder_ffn_dim=32,
+        vocab_size=50,
+    )
+    model: Any = BartForConditionalGeneration(config)
+    model.eval()
     inputs = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4], "use_cache": False}
     found = logit_attribution(model, inputs, TOKEN)
     with torch.no_grad():
