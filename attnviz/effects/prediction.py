@@ -193,10 +193,6 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
     checks: list[Check] = []
     source = next(iter(why.leading_sources), None)
     intact = prediction.measured(observed, why.target.token)
-
-    def lost(output: Any) -> float:
-        return intact - prediction.measured_in(output, why.target)
-
     if why.leading_heads:
         try:
             clean = named_sites(finder, output=observed)
@@ -216,21 +212,18 @@ def _checked(prediction: Prediction, finder: HeadFinder, observed: Tensor, why: 
         drawn_keys = draws.choice(len(other_keys), min(controls, len(other_keys)), replace=False).tolist()
         sets_of_keys = [hidden, *(other_keys[index] for index in drawn_keys)]
         try:
-            losses = np.array(
-                [
-                    lost(output_hiding(prediction, finder, keys, source.is_context))
-                    for keys in track(sets_of_keys, "hiding tokens")
-                ]
-            )
+            left = [
+                prediction.measured_in(output_hiding(prediction, finder, keys, source.is_context), why.target)
+                for keys in track(sets_of_keys, "hiding tokens")
+            ]
         except _CannotHide as error:
             remarks.append(str(error))
         else:
-            axis = why.context_tokens if source.is_context else why.tokens
-            assert axis is not None
+            losses, labels_of_keys = intact - np.array(left), why.axis(source.is_context).labels
             checks.append(
                 Check(
                     "source",
-                    tuple(axis.labels[key] for key in hidden),
+                    tuple(labels_of_keys[key] for key in hidden),
                     losses[:1],
                     losses[1:, None],
                     tuple(str(min(keys)) for keys in sets_of_keys[1:]),
@@ -289,8 +282,7 @@ def removed_name(part: LogitPart, clean: CleanRun) -> HeadName:
 
 def _hidden_keys(source: Source, why: Why) -> tuple[int, ...]:
     """Returns the token of a source; in a sound or a picture, also others that add much, since each is a small part."""
-    axis = why.context_tokens if source.is_context else why.tokens
-    assert axis is not None
+    axis = why.axis(source.is_context)
     medium = axis.medium[source.index]
     if medium < 0 or isinstance(axis.media[medium], Text):
         return (source.index,)
@@ -305,8 +297,7 @@ def _other_keys(hidden: tuple[int, ...], is_context: bool, why: Why) -> list[tup
 
     Several tokens keep their distances: they are moved along the axis.
     """
-    axis = why.context_tokens if is_context else why.tokens
-    assert axis is not None
+    axis = why.axis(is_context)
     is_seen = np.zeros(len(axis), dtype=bool)
     for part in why.target.heads:
         if part.keys is not None and part.is_cross == is_context:

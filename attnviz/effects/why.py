@@ -223,11 +223,15 @@ class Why:
 
     def source(self, index: int, is_context: bool = False) -> Source:
         """Returns a token as a source, with the heads through which it adds."""
-        axis = self.context_tokens if is_context else self.tokens
-        assert axis is not None
         heads = sorted(self._heads_over(is_context), key=lambda part: -abs(_term(part, index)))
         adds = self.context_sources if is_context else self.sources
-        return Source(index, axis.labels[index], float(adds[index]), is_context, tuple(heads))
+        return Source(index, self.axis(is_context).labels[index], float(adds[index]), is_context, tuple(heads))
+
+    def axis(self, is_context: bool) -> Tokens:
+        """Returns the keys of cross-attention, which must be there, or of self-attention."""
+        axis = self.context_tokens if is_context else self.tokens
+        assert axis is not None
+        return axis
 
     def _heads_over(self, is_context: bool) -> list[LogitPart]:
         """Returns the heads that look at one of the two axes, and whose keys are known."""

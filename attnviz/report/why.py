@@ -225,10 +225,9 @@ def _doubts(why: Why) -> list[str]:
             sentences.append(f"Contributions and checks disagree: {names} {verb} most, but {action} {change}.")
             continue
         largest = int(check.controls.argmax())
-        axis = why.context_tokens if check.is_context else why.tokens
         other = "another choice"
-        if check.drawn and is_source and axis is not None:
-            other = f"hiding {numbered_token(axis, int(check.drawn[largest]))}"
+        if check.drawn and is_source:
+            other = f"hiding {numbered_token(why.axis(check.is_context), int(check.drawn[largest]))}"
         elif check.drawn:
             other = f"removing {check.drawn[largest]}"
         drawn = "" if check.is_exhaustive else ", drawn at random,"
