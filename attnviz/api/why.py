@@ -121,27 +121,29 @@ def why(
             return inputs.why(token, versus, position, checks=checks, controls=controls, replace_by=replace_by)
         return _prediction(model, inputs, token, versus, position, replace_by).explain(checks, controls)
 
-    from attnviz.effects.prompt_runs import explain_prompts
+    from attnviz.effects.prompt_runs import PromptPrediction, explain_prompts
 
     tokens, others = (
         for_each(list(names) if isinstance(names, tuple) else names, inputs, name)
         for name, names in (("token", token), ("versus", versus))
     )
     replacements = for_each(replace_by, inputs, "replace_by")
+    groups_of_texts = for_each("" if groups is None else list(groups), inputs, "groups")
     places = [f"text {number} of {len(inputs)}" for number in range(1, len(inputs) + 1)]
     readings = readings_of(model, inputs)
     if not readings:
-        answers = zip(inputs, tokens, others, replacements, strict=True)
-        predictions = [
-            _prediction(model, each, token_id, other_id, position, by) for each, token_id, other_id, by in answers
+        rows = zip(inputs, tokens, others, replacements, places, groups_of_texts, strict=True)
+        prompts = [
+            PromptPrediction(_prediction(model, each, token_id, other_id, position, by), place, place, group)
+            for each, token_id, other_id, by, place, group in rows
         ]
-        return explain_prompts(predictions, places, places, controls, top, groups)
+        return explain_prompts(prompts, controls, top)
     first = readings[0]
     with first.live.unchanged():
         reader = first.live.reader(first.model_settings, first.example.predicting_use)
         examples = [each.example for each in readings]
         return behaviour_of_examples(
-            reader, examples, tokens, others, places, replacements, controls, position, top=top, groups=groups
+            reader, examples, tokens, others, places, replacements, groups_of_texts, controls, position, top
         )
 
 
@@ -165,10 +167,10 @@ def behaviour_of_examples(
     versus: Sequence[Name],
     places: Sequence[str],
     replacements: Sequence[Any],
+    groups: Sequence[str],
     controls: int | None = None,
     position: int | None = None,
     top: int | None = None,
-    groups: Sequence[str] | None = None,
 ) -> Behaviour:
     """Returns the behaviour over the examples of a reader, named by its model.
 
@@ -179,26 +181,25 @@ def behaviour_of_examples(
         versus: the token that each answer is compared with.
         places: where each prompt stands, for refusals.
         replacements: what removed heads write in each, as `Reader.replacement` takes it.
+        groups: the group of each prompt; "" for a prompt of its own.
         controls: the number of random sets; ``None`` for the default.
         position: the index of the token after which each prediction stands; ``None`` for the last one.
         top: the number of heads that are chosen by their removal; ``None`` to choose by what heads add.
-        groups: the group of each prompt; ``None`` if each is its own.
 
     Raises:
         AttnvizError: what `attnviz.why` refuses, with the place of the prompt.
     """
-    predictions, titles, said = [], [], Counter[str]()
+    from attnviz.effects.prompt_runs import PromptPrediction, explain_prompts
+
+    prompts, said = list[PromptPrediction](), Counter[str]()
     with reader.running():
-        rows = list(zip(examples, tokens, versus, replacements, places, strict=True))
-        for example, token, other, replace_by, place in track(rows, "reading prompts"):
+        rows = list(zip(examples, tokens, versus, replacements, places, groups, strict=True))
+        for example, token, other, replace_by, place, group in track(rows, "reading prompts"):
             try:
                 prediction, title, remarks = reader.prediction(example, token, other, position, replace_by)
             except AttnvizError as error:
                 raise error.at(place) from error
-            predictions.append(prediction)
-            titles.append(title)
+            prompts.append(PromptPrediction(prediction, title, place, group))
             said.update(remarks)
-        from attnviz.effects.prompt_runs import explain_prompts
-
-        behaviour = explain_prompts(predictions, titles, places, controls, top, groups)
+        behaviour = explain_prompts(prompts, controls, top)
     return replace(behaviour, model=reader.name, remarks=(*few_remarks(said, len(examples)), *behaviour.remarks))

@@ -481,9 +481,9 @@ def explained_prompts(batch: Path, input: Input, settings: ModelSettings, remova
             [prompt.versus for prompt in prompts],
             [prompt.place for prompt in prompts],
             replacements,
+            [prompt.group or "" for prompt in prompts],
             removal.controls,
             top=removal.top,
-            groups=[prompt.group or "" for prompt in prompts],
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError, option
@@ -23,6 +23,15 @@ from attnviz.metrics.head_frame import HeadSet
 
 SAME = "Only {} of {} prompts are different tokens to the model, so that intervals are too narrow."
 LEAST_PROMPTS = 4  # two in each half, so that each mean has an interval
+
+
+class PromptPrediction(NamedTuple):
+    """A prediction after one of many prompts."""
+
+    prediction: Prediction
+    title: str  # the prompt
+    place: str  # where it stands, for refusals
+    group: str  # prompts of a group are in the same half, and no two samples; "" for a prompt of its own
 
 
 class PromptRemovals:
@@ -73,12 +82,7 @@ class PromptRemovals:
 
 
 def explain_prompts(
-    predictions: Sequence[Prediction],
-    titles: Sequence[str],
-    places: Sequence[str],
-    controls: int | None = None,
-    top: int | None = None,
-    groups: Sequence[str] | None = None,
+    prompts: Sequence[PromptPrediction], controls: int | None = None, top: int | None = None
 ) -> Behaviour:
     """Returns what the predictions after many prompts rest on, of one model.
 
@@ -88,43 +92,40 @@ def explain_prompts(
     the model then reads once more. With ``top``, it also runs on the other half without each head.
 
     Args:
-        predictions: a prediction for each prompt.
-        titles: the prompts.
-        places: where each prompt stands, for refusals.
+        prompts: the prompts, with what is predicted after each.
         controls: the number of random sets; ``None`` for `CONTROLS`.
         top: the number of heads, to choose those whose removal loses most; ``None`` to choose by what heads add.
-        groups: the group of each prompt, "" for its own; those of a group are in the same half, and no two samples.
 
     Raises:
         AttnvizError: if there are fewer than `LEAST_PROMPTS` prompts, or groups, if only some have a token to
             compare with, or if the logit of one is not a sum of what heads and other parts add.
     """
-    groups = [""] * len(predictions) if groups is None else groups
-    own = [group or index for index, group in enumerate(groups)]
+    own = [prompt.group or index for index, prompt in enumerate(prompts)]
     if len(set(own)) < LEAST_PROMPTS:
         noun = "prompts" if len(set(own)) == len(own) else "groups of prompts"
         raise AttnvizError(
             f"{len(set(own))} {noun} are too few for a behaviour, since heads are chosen on one half and tested on "
             f"the other; give at least {LEAST_PROMPTS}, or explain each alone"
         )
-    for place, prediction in zip(places, predictions, strict=True):
-        if (prediction.versus is None) != (predictions[0].versus is None):
-            has, lacks = (places[0], place) if prediction.versus is None else (place, places[0])
-            raise AttnvizError(f"{has} has a token to compare with, and {lacks} has none; give it to all or to none")
-    model = predictions[0].model
-    prompts: list[AnsweredPrompt] = []
+    first = prompts[0]
+    for prompt in prompts:
+        if (prompt.prediction.versus is None) != (first.prediction.versus is None):
+            has, lacks = (first, prompt) if prompt.prediction.versus is None else (prompt, first)
+            raise AttnvizError(
+                f"{has.place} has a token to compare with, and {lacks.place} has none; give it to all or to none"
+            )
+    answered: list[AnsweredPrompt] = []
     read: set[tuple[Any, ...]] = set()  # what the model reads in each prompt, and what is explained
     targets: list[LogitParts] = []
-    with restore_afterwards(model):
-        prompts_read = list(zip(places, titles, groups, predictions, strict=True))
-        for place, title, group, prediction in track(prompts_read, "adding up what heads add, before removals"):
+    with restore_afterwards(first.prediction.model):
+        for prediction, title, place, group in track(prompts, "adding up what heads add, before removals"):
             try:
                 attributed = prediction.attribute()
             except AttnvizError as error:
                 raise error.at(place) from error
             logits, target = attributed.logits, attributed.target
             del attributed  # which holds the values and gradients of all layers
-            prompts.append(
+            answered.append(
                 AnsweredPrompt(
                     title=title,
                     label=target.label,
@@ -140,10 +141,10 @@ def explain_prompts(
             read.add((title if ids is None else tuple(ids.flatten().tolist()), target.token, target.versus))
             targets.append(replace(target, parts=tuple(replace(part, keys=None) for part in target.parts)))
         behaviour = Behaviour.of(
-            prompts,
+            answered,
             [target.parts for target in targets],
             model=targets[0].model,
-            by=name_of_replacement(predictions[0].replace_by),
+            by=name_of_replacement(first.prediction.replace_by),
             frozen=targets[0].frozen,
             capped=targets[0].capped,
             silent_layers=targets[0].silent_layers,
@@ -152,7 +153,7 @@ def explain_prompts(
         if not (behaviour.leading_heads or top):
             return behaviour
         try:
-            removals = PromptRemovals(predictions, targets, behaviour)
+            removals = PromptRemovals([prompt.prediction for prompt in prompts], targets, behaviour)
             if top:
                 labels = removals.labels
                 if top >= len(labels):

@@ -156,6 +156,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "few": ({"inputs": REPEATED[:3]}, "3 prompts are too few for a behaviour, since heads are chosen on one half"),
     "label": ({"inputs": REPEATED, "token": "B"}, "a label of a token needs a tokenizer; give its id"),
     "count": ({"inputs": REPEATED, "token": [1, 2]}, "token has 2 items for 8 texts; give one for each, or one for"),
+    "groups": ({"inputs": REPEATED, "groups": ["a"] * 7}, "groups has 7 items for 8 texts; give one for each, or"),
     "some": (
         {"inputs": REPEATED, "versus": [*OTHERS[:7], None]},
         "text 1 of 8 has a token to compare with, and text 8 of 8 has none; give it to all or to none",
