@@ -17,8 +17,8 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import TextProgress, track_texts
-from attnviz.battery.own_type import OwnType, UnknownLanguageError
-from attnviz.battery.probed_model import Probe, ProbedModel, readable_haystacks, retrieval_scores
+from attnviz.battery.own_type import OwnType
+from attnviz.battery.probed_model import Probe, ProbedModel, SkippedTypeError, readable_haystacks, retrieval_scores
 from attnviz.battery.probes import TypeTest, detection_probe, language_tests, random_tests, segment_length
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
 from attnviz.metrics.measure import NORMAL_95, Measure, finite_number
@@ -227,7 +227,7 @@ def head_types(model: ProbedModel, seed: int = 0, own: Sequence[OwnType] = ()) -
             raise AttnvizError(f"there already is a type {own_type.name!r}; give your function another name")
         try:
             tests[own_type.name] = own_type.test(model)
-        except UnknownLanguageError as error:
+        except SkippedTypeError as error:
             skip_reasons[own_type.name] = str(error)
     if model.region_probes is not None:
         named, others = model.region_probes
@@ -253,7 +253,10 @@ def head_types(model: ProbedModel, seed: int = 0, own: Sequence[OwnType] = ()) -
     with track_texts("testing heads") as show:
         progress = _Progress(total_tokens, show)
         scores_of_heads = model.scores(probes, progress.advance)
-        retrieval = retrieval_scores(model, haystacks, progress.advance)
+        try:
+            retrieval = retrieval_scores(model, haystacks, progress.advance)
+        except SkippedTypeError as error:
+            retrieval, skip_reasons["retrieval"] = None, str(error)
     index_of = {probe: index for index, probe in enumerate(probes)}
 
     def scores_of(group: Sequence[Probe]) -> Scores:
@@ -267,9 +270,7 @@ def head_types(model: ProbedModel, seed: int = 0, own: Sequence[OwnType] = ()) -
         tested_scores[name] = scores_of(test.texts), controls
     remarks = [f"Random texts repeat {segment_length(model)} different tokens once."]
     predicted: tuple[tuple[int, float, float], ...] = ()  # without a retrieval
-    if isinstance(retrieval, str) or not haystacks:
-        skip_reasons["retrieval"] = retrieval if isinstance(retrieval, str) else "no text with a needle suits the model"
-    else:
+    if retrieval is not None:
         scores, controls, predicted_share = retrieval
         tested_scores["retrieval"] = scores, controls
         length = max(haystack.length for haystack in haystacks)

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.battery.probed_model import Probe, ProbedModel
+from attnviz.battery.probed_model import Probe, ProbedModel, SkippedTypeError
 from attnviz.battery.probes import TypeTest
 from attnviz.metrics.own_metric import KINDS
 
@@ -98,12 +98,8 @@ class OwnType:
         return AttnvizError(f"{self.function.__name__} yields for text {number} {reason}")
 
 
-class UnknownLanguageError(AttnvizError):
-    """The refusal of a text for a model whose vocabulary is not that of a language."""
-
-
 def _refuse_text(text: str) -> NoReturn:
-    raise UnknownLanguageError("the model knows no language")
+    raise SkippedTypeError("the model knows no language")
 
 
 def _described(value: Any) -> str:

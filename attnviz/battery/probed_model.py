@@ -39,6 +39,10 @@ QUESTION = " What is the secret? The secret of the old lighthouse is"
 ANSWER = " a green lantern under seven grey stones."
 
 
+class SkippedTypeError(AttnvizError):
+    """A model on which heads of one type cannot be told; the message says why."""
+
+
 @dataclass(frozen=True, eq=False)
 class Probe:
     """A text, and the cells whose weight is the score of a head on it."""
@@ -214,8 +218,8 @@ class Haystack:
 
 def retrieval_scores(
     model: ProbedModel, haystacks: Sequence[Haystack], advance: Advance = lambda ids: None
-) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array], Float64Array] | str:
-    """Returns the share of each answer that each head retrieves, or why the model's predictions do not tell.
+) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array], Float64Array]:
+    """Returns the share of each answer that each head retrieves.
 
     Returned with it are the controls of the heads, and the share of the answer's tokens that the model itself predicts;
     each has one number per haystack.
@@ -223,7 +227,12 @@ def retrieval_scores(
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
     token in the needle. For the control, the largest weight must be on another token in the needle. The model reads the
     true answer before each token (teacher forcing).
+
+    Raises:
+        SkippedTypeError: if there are no haystacks, or the model predicts no token, or none of the answer.
     """
+    if not haystacks:
+        raise SkippedTypeError("no text with a needle suits the model")
     scores: dict[HeadName, Float64Array] = {}
     controls: dict[HeadName, Float64Array] = {}
     predicted_share = np.zeros(len(haystacks))
@@ -244,9 +253,9 @@ def retrieval_scores(
         output = model.run([haystack.ids], receive, predicts_after=first_query)
         logits = predictions_in(output, torch.tensor(haystack.ids[None]))
         if logits is None:
-            return "the model predicts no next token"
+            raise SkippedTypeError("the model predicts no next token")
         if logits.shape[1] not in (len(haystack.ids), len(haystack.ids) - first_query):
-            return "the model predicts after its last token alone"
+            raise SkippedTypeError("the model predicts after its last token alone")
         predicted_ids = logits[0, haystack.answer - 1 - len(haystack.ids)].float().argmax(-1).cpu().numpy()
         answer_ids = haystack.ids[haystack.answer]
         is_predicted = predicted_ids == answer_ids
