@@ -87,6 +87,14 @@ def test_one_token_in_all_heads_by_words(show: Opener) -> None:
     expected = np.stack([weights[:, columns].sum(axis=1) for columns in UNITS[1:4]], axis=1)
     shown = [opened.evaluate(f"[...scene.shown.lineOf({row})]") for row in range(8)]
     np.testing.assert_allclose(shown, expected, rtol=1e-5)
+    for address, sizes, of_tokens in (  # sorted by what is shown, which the hidden tokens and parts of words are not
+        ("query=cats&sort=weight", expected.max(axis=1), weights.max(axis=1)),
+        ("query=cats&key=happy", expected[:, 0], weights[:, 2]),
+    ):
+        order = np.argsort(-sizes, kind="stable").tolist()
+        assert order != np.argsort(-of_tokens, kind="stable").tolist()
+        opened.evaluate(f"location.hash = '{address}&by=words&special=hidden'")
+        opened.until(f"scene.shown?.whole && String(scene.shown.heads) === '{','.join(map(str, order))}'")
 
 
 def test_table_and_arcs_are_of_words_as_the_matrix(show: Opener) -> None:

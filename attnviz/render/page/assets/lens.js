@@ -81,14 +81,15 @@ export class TokenLens {
     this.means.clear();
   }
 
-  /** By a metric, by the weight on a second token, or by the largest weight. @param {number[]} listed */
+  /** By a metric, by the weight on the column of a second token, or by the largest weight of those shown. @param {number[]} listed */
   sorted(listed) {
-    const other = (this.axis === "query" ? state.pin?.key : state.pin?.query) ?? null;
-    if (sortMetric() || (other === null && state.sort !== "weight")) return listed;
+    const column = state.pin && this.columnOf(state.pin);
+    if (sortMetric() || (column === null && state.sort !== "weight")) return listed;
     const size = (/** @type {number} */ number) => {
-      const line = this.lines.get(number);
-      if (!line) return -1;
-      return other === null ? largestOf(line) : line[other] === ABSENT ? -0.5 : Math.abs(line[other]);
+      const tokens = this.lines.get(number);
+      if (!tokens) return -1;
+      const line = this.inUnits(tokens);
+      return column === null ? largestOf(line) : line[column] === ABSENT ? -0.5 : Math.abs(line[column]);
     };
     return [...listed].sort((one, two) => size(two) - size(one) || one - two);
   }
