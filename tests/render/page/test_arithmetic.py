@@ -326,6 +326,8 @@ def test_numbers_of_cells_ticks_and_positions_are_short(node: Node) -> None:
     assert node.ask("texts", format="cellText", calls=cells) == ["26", "+26", "−26", "0"]
     ticks = [[[0.8], SCALE], [[0.0123], SCALE], [[0.8], change], [[-0.000051], change], [[0], SCALE]]
     assert node.ask("texts", format="tickTexts", calls=ticks) == [["80%"], ["1.2%"], ["+80%"], ["−0.0051%"], ["0%"]]
+    quarters = [[[0.0625 * high, high], SCALE] for high in (0.99999, 1)]  # of a scale that ends at 100%, as written
+    assert node.ask("texts", format="tickTexts", calls=quarters) == [["6.3%", "100%"]] * 2
     near = [[[0.952, 0.976, 1, 1.025, 1.05], SCALE | {"steps": "lift"}], [[0.9512, 0.9547, 1], SCALE]]
     assert node.ask("texts", format="tickTexts", calls=near) == [
         ["0.952×", "0.976×", "1×", "1.02×", "1.05×"],

@@ -78,7 +78,8 @@ function tickText(value, scale, digits = 2) {
   const percent = Math.abs(100 * value);
   const decimals = percent === 0 ? 0 : Math.min(8, Math.max(0, digits - 1 - Math.floor(Math.log10(percent))));
   const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";
-  return `${sign}${Number(percent.toFixed(decimals))}%`;
+  // A scale that ends just below 100% has the numbers of one that ends there.
+  return `${sign}${Number(Number(percent.toPrecision(digits + 2)).toFixed(decimals))}%`;
 }
 
 /** An amount with its sign, in two decimals. @param {number} value @param {boolean} signed */
