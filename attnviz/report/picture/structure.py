@@ -5,6 +5,7 @@ one bright column 72 times. Overviews leave such keys out, say so, and show what
 changes by it.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +41,7 @@ MIN_STRONG_WEIGHT = 0.25
 MAX_CLEAREST = 3
 MAX_SAID_TURNS = 2  # earlier ones, at which the last one looks most
 MIN_SAID_SHARE = 0.05  # of the mean row on keys that are set apart: less is not said
-MIN_LOOK, MIN_LOOK_LIFT = 0.1, 2.0  # of a row on one key, and times its even share: less is no look at this key
+MIN_LOOK, MIN_LOOK_LIFT = 10, 2  # percent of a row on one key, and times an even share: less is no look at this key
 MAX_SAID_KEYS, MAX_SAID_HEADS = 2, 2  # at which heads look, and heads that look at each
 BY_DISTANCE = ("previous token", "next token", "own token")  # patterns that the distance explains alone
 
@@ -218,6 +219,11 @@ class RowOfHeads:
         """The mean over the heads, ``(keys,)``; a key that a head cannot see counts with 0, so that it sums to 1."""
         return np.asarray(self.weights.mean(axis=0))
 
+    @property
+    def min_look(self) -> int:
+        """The least percentage of a row on one key that is a look at it, which the sentence says."""
+        return max(MIN_LOOK, math.ceil(100 * MIN_LOOK_LIFT / int(self.visible.any(axis=0).sum())))
+
     @cached_property
     def looks(self) -> list[tuple[int, list[int]]]:
         """The keys at which heads look most, and the indices of these heads: most heads, and largest weights, first.
@@ -226,9 +232,7 @@ class RowOfHeads:
         """
         weights = np.where(self.set_apart, 0, self.weights)
         keys, peaks = weights.argmax(axis=1), weights.max(axis=1)
-        even_shares = 1 / np.maximum(self.visible.sum(axis=1), 1)
-        looks_away = peaks >= np.maximum(MIN_LOOK, MIN_LOOK_LIFT * even_shares)
-        looks_away &= np.abs(keys - self.query) >= MIN_DISTANCE
+        looks_away = (peaks >= self.min_look / 100) & (np.abs(keys - self.query) >= MIN_DISTANCE)
         heads_of_key: dict[int, list[int]] = {}
         for head in np.argsort(-peaks, kind="stable").tolist():
             if looks_away[head]:
@@ -275,6 +279,8 @@ class RowOfHeads:
             is_repeated = [label.strip("␣ ") for label in keys.labels].count(keys.labels[key].strip("␣ ")) > 1
             place = f"{quoted(keys.labels[key])}{f' ({key})' if is_repeated else ''}"
             phrases += [Phrase(f"{verb} at "), Phrase(place, f"key={quote(place_name(keys, key))}")]
+            if not number:
+                phrases.append(Phrase(f" with {self.min_look}% or more"))
             for rank, head in enumerate(heads[:MAX_SAID_HEADS]):
                 name = self.heads[head].name
                 address = f"head={name}&{query_address}&key={quote(place_name(keys, key))}"

@@ -147,13 +147,17 @@ def test_the_first_sentence_is_empty_where_nothing_stands_out() -> None:
 @pytest.mark.parametrize(
     ("rows", "special", "said"),
     [
-        (  # half of the weight on the sink; two heads at one word, one at another, one most at itself
-            [[0.5, 0, 0.5, 0, 0], [0.6, 0, 0.4, 0, 0], [0.4, 0.6, 0, 0, 0], [0.3, 0, 0, 0, 0.7]],
+        (  # half of the weight on the sink; two heads at one word, one at another, one too little, one most at itself
+            [[0.5, 0, 0.5, 0, 0], [0.6, 0, 0.4, 0, 0], [0.4, 0.6, 0, 0, 0], [0.61, 0.39, 0, 0, 0], [0.3, 0, 0, 0, 0.7]],
             (0,),
-            "“it”, the last token, puts 45% of its weight on [CLS] on average; beside that, 2 of 4 heads look most at "
-            "“fox” (50% in 0.0, 40% in 0.1), 1 at “the” (60% in 0.2).",
+            "“it”, the last token, puts 48% of its weight on [CLS] on average; beside that, 2 of 5 heads look most at "
+            "“fox” with 40% or more (50% in 0.0, 40% in 0.1), 1 at “the” (60% in 0.2).",
         ),
-        ([[0, 1, 0, 0, 0]], (0,), "“it”, the last token: 1 of 1 heads looks most at “the” (100% in 0.0)."),
+        (
+            [[0, 1, 0, 0, 0]],
+            (0,),
+            "“it”, the last token: 1 of 1 heads looks most at “the” with 40% or more (100% in 0.0).",
+        ),
         (
             [[0.2] * 5, [0.2] * 5],
             (),
