@@ -1,6 +1,7 @@
 """Says by hand which part of a picture or sound each token stands for, for a module that `attnviz.record` records."""
 
 import math
+from dataclasses import fields
 from operator import index
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -9,6 +10,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.labels import UnboundedPatches
 from attnviz.media.image import image_of, image_source, open_images
 from attnviz.media.sound import Sound, open_sound, sound_of
 from attnviz.models.reading.media_tokens import frame_tokens, picture_tokens
@@ -39,7 +41,8 @@ def patches(
         extra: the number of tokens before the patches, which have no place, such as ``[CLS]`` and registers.
         after: the number of such tokens after the patches.
         box: left, top, right and bottom of what the model reads, in pixels, if its input is a crop; ``None`` for the
-            whole picture.
+            whole picture, with a remark where the patches are not square there. The corners of the whole picture say
+            that the model squeezes it.
 
     Raises:
         AttnvizError: if the image cannot be read, a number is negative, or the grid does not fit into the picture.
@@ -60,7 +63,8 @@ def patches(
     boxes = np.concatenate([_lattice(grid, picture.size, box) for picture in pictures])
     places = np.pad(boxes, ((extra, after), (0, 0)))
     owners = np.repeat(np.arange(len(images)), len(boxes) // len(images))
-    return picture_tokens(images, np.pad(owners, (extra, after), constant_values=-1), places)
+    tokens = picture_tokens(images, np.pad(owners, (extra, after), constant_values=-1), places)
+    return tokens if box else UnboundedPatches(**{each.name: getattr(tokens, each.name) for each in fields(tokens)})
 
 
 def _lattice(grid: tuple[int, int], size: tuple[int, int], box: tuple[float, float, float, float] | None) -> IntArray:

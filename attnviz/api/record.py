@@ -1,6 +1,5 @@
 """Records the attention of any torch module during the forward passes of the caller."""
 
-import math
 from collections.abc import Iterable, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,14 +11,11 @@ from torch import nn
 from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError, install
 from attnviz.capture.capture_block import CaptureBlock
-from attnviz.capture.labels import CaptureOptions, LabelsOfIds, TokenLabels
+from attnviz.capture.labels import CaptureOptions, LabelsOfIds, TokenLabels, square_of_patches
 from attnviz.capture.model_calls import name_of
 from attnviz.maps.layer_maps import LayerMaps, known_cells
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import RecordedAttention, Selection
-
-MIN_PATCHES_A_SIDE = 7  # as ViTs of 224 pixels have at least
-MOST_EXTRA = 5  # tokens beside the patches: [CLS] and four registers
 
 
 @runtime_checkable
@@ -167,11 +163,12 @@ def _labels_by(name: str, labels: TokenLabels | Tokenizer | BareTokenizer | None
 def _advice_on_patches(all_maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     """Returns how to place tokens if they may be a square of patches and some more; empty if none may be."""
     for maps in all_maps:
-        count, side = len(maps.key_tokens), math.isqrt(len(maps.key_tokens) - 1)
-        is_square = side >= MIN_PATCHES_A_SIDE and count - side**2 <= MOST_EXTRA and count == len(maps.query_tokens)
+        count = len(maps.key_tokens)
+        square = square_of_patches(count)
+        has_more = square is not None and square[1] > 0 and count == len(maps.query_tokens)  # a square alone: any text
         # The queries of a causal text are no patches.
         cells = known_cells(maps)
-        if is_square and cells is not None:
+        if has_more and cells is not None:
             first_row = cells.window(maps.heads[:1], slice(0, 1), slice(0, count))
             if first_row.visible.all():
                 return (

@@ -4,6 +4,7 @@ Labels may be those of all tokens, or of the real ones alone, without padding an
 goes to the text that has its ids, where both are known.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from attnviz.capture.assembly.captured_call import CapturedCall, position_of_que
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.derived import NO_CONTRIBUTIONS
+from attnviz.media.image import Image
 from attnviz.text.named_groups import GENERATED, with_generated_from
 from attnviz.text.selection import ATTENTION_PARTS, IMPLICIT, RecordedAttention, Selection
 from attnviz.text.tokens import Tokens, labels_given
@@ -31,10 +33,16 @@ class LabelsOfIds:
     tokens_of: Callable[[list[int]], Tokens]
 
 
+class UnboundedPatches(Tokens):
+    """The patches of a grid that lies over whole pictures, since the caller did not say which part the model reads."""
+
+
 TokenLabels = TextLabels | Sequence[TextLabels] | LabelsOfIds | Callable[[], TextLabels | Sequence[TextLabels]]
 
 
 MAX_EXTRA_TOKENS = 16  # before patches, such as [CLS] and registers
+MIN_PATCHES_A_SIDE = 7  # as ViTs of 224 pixels have at least
+MOST_EXTRA = 5  # tokens beside the patches of a square that nobody named: [CLS] and four registers
 REAL_IDS = 1  # the tokens with ids that are no padding, among `_Axis.kinds`
 ALL_KINDS = range(6)
 
@@ -322,13 +330,45 @@ class GivenLabels:
                 texts = f"text{'s' if len(prefixed) > 1 else ''} {number_ranges(prefixed)}"
                 first_count = self.used[name, prefixed[0]]
                 yield f"Without labels: the first {first_count} tokens of {texts}, which have no ids."
+        for image, rows, columns in self.stretched_pictures:
+            yield (
+                f"The {rows} x {columns} patches lie over the whole picture ({image.title}, {image.width} x "
+                f"{image.height} pixels), where they are not square: their places are wrong if the model read a crop."
+            )
+
+    @property
+    def stretched_pictures(self) -> list[tuple[Image, int, int]]:
+        """The pictures over the whole of which a grid that was used is not square, with its rows and columns.
+
+        Square patches would have a row or a column more or fewer there; less than that is rounding.
+        """
+        used = [self.labels[name][text] for name, text in self.used]
+        pictures = {}
+        for tokens in used:
+            for index in tokens.image_indices if isinstance(tokens, UnboundedPatches) else ():
+                image, boxes = tokens.media[index], tokens.places[tokens.medium == index]
+                assert isinstance(image, Image)
+                columns, rows = (len(np.unique(boxes[:, side])) for side in (0, 1))
+                square_rows, square_columns = columns * image.height / image.width, rows * image.width / image.height
+                if max(abs(square_rows - rows), abs(square_columns - columns)) >= 1:
+                    pictures[id(image)] = image, rows, columns
+        return list(pictures.values())
 
     def _unused(self, where: str) -> str:
         self.unused.append(f"Not used: the labels in {where}")
         return self.unused[-1]
 
     def advice_on_pictures(self) -> Iterator[str]:
-        """Yields a sentence if one picture's places were given to several inputs; not if it was made from all."""
+        """Yields how to say which part of a picture is read, and that of several inputs each has its own picture."""
+        for image, rows, columns in self.stretched_pictures[:1]:
+            cell = min(image.width / columns, image.height / rows)
+            left, top = round((image.width - cell * columns) / 2), round((image.height - cell * rows) / 2)
+            middle = (left, top, image.width - left, image.height - top)
+            yield (
+                f"If the model reads a crop, say which, such as the middle by attnviz.patches(…, box={middle}), or let "
+                "attnviz.reading(model, prepare, images=[picture]) measure the places; "
+                f"box={(0, 0, image.width, image.height)} says that it squeezes the whole picture."
+            )
         for name, given in self.given.items():
             shared = [text for used_name, text in self.used if used_name == name]
             if (
@@ -343,15 +383,25 @@ class GivenLabels:
                 )
 
 
+def square_of_patches(count: int) -> tuple[int, int] | None:
+    """Returns the patches along a side and the tokens beside them if ``count`` may be those of a square picture."""
+    side = math.isqrt(count)
+    return (side, count - side**2) if side >= MIN_PATCHES_A_SIDE and count - side**2 <= MOST_EXTRA else None
+
+
 def _missing_extra(labels: TextLabels, counts: Sequence[int]) -> str:
-    """Returns the end of the sentence on labels that do not fit; for patches, whether ``[CLS]`` may be forgotten."""
+    """Returns the end of the sentence on labels that do not fit; for patches, the ``extra`` or the grid that would."""
     if not (isinstance(labels, Tokens) and labels.image_indices):
         return "."
     without_place = int((labels.medium < 0).sum())
     differences = [count - len(labels) for count in counts]
     fitting = [more for more in differences if -without_place <= more <= MAX_EXTRA_TOKENS]
     if not fitting:
-        return "."
+        squares = [square for count in counts if (square := square_of_patches(count))]
+        if not squares or len(labels.image_indices) > 1:
+            return "."
+        side, extra = squares[0]
+        return f": {side} x {side} patches and {extra} more, grid=({side}, {side}), extra={extra}?"
     more = min(fitting, key=abs)
     tokens, of_what = "one token" if abs(more) == 1 else f"{abs(more)} tokens", "labels" if without_place else "grid"
     return f", {tokens} {'more' if more > 0 else 'fewer'} than the {of_what}: extra={without_place + more}?"

@@ -155,7 +155,11 @@ def test_unlabelled_tokens_that_may_be_patches_and_a_class_token_are_said_to_hav
     with attnviz.record(layer) as recording:
         layer(hidden, hidden, hidden, attn_mask=mask)
     assert [remark.startswith(said) for remark in recording.advice] == ([True] if said else [])
-    labels = attnviz.patches(PHOTO, grid=(7, 7), extra=1) if tokens == 50 else [f"t{token}" for token in range(tokens)]
+    labels = (
+        attnviz.patches(PHOTO[:, :64], grid=(7, 7), extra=1)
+        if tokens == 50
+        else [f"t{token}" for token in range(tokens)]
+    )
     with attnviz.record(layer, tokens=labels) as recording:
         layer(hidden, hidden, hidden, attn_mask=mask)
     assert recording.remarks == ()
@@ -181,6 +185,38 @@ def test_a_reading_which_measures_places_is_not_advised_to_say_them() -> None:
     )
     assert recording.maps[0].key_tokens.labels == attnviz.patches(PHOTO, grid=(7, 7), extra=1).labels
     assert recording.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("grid", "box", "middle"),
+    [
+        ((6, 6), None, (16, 0, 80, 64)),  # a model of square pictures, and a photograph of 96 x 64 pixels
+        ((6, 6), (0, 0, 96, 64), None),  # the caller says that the picture is squeezed
+        ((6, 6), (16, 0, 80, 64), None),
+        ((4, 6), None, None),  # square there
+        ((7, 10), None, None),  # as nearly square as whole rows allow
+        ((9, 4), None, (34, 0, 62, 64)),
+    ],
+)
+def test_patches_that_are_not_square_in_the_photograph_are_told_of_a_crop(
+    grid: tuple[int, int], box: tuple[int, int, int, int] | None, middle: tuple[int, int, int, int] | None
+) -> None:
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    hidden = torch.rand(1, grid[0] * grid[1] + 1, 8)
+    with attnviz.record(layer, tokens=attnviz.patches(PHOTO, grid=grid, extra=1, box=box)) as recording:
+        layer(hidden, hidden, hidden)
+    place = f"The {grid[0]} x {grid[1]} patches lie over the whole picture (image, 96 x 64 pixels), where they are not"
+    assert [remark.startswith(place) for remark in recording.remarks] == [True] * (middle is not None)
+    assert [f"box={middle}" in advice for advice in recording.advice] == [True] * (middle is not None)
+
+
+def test_patches_of_another_grid_are_told_which_square_would_fit() -> None:
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    hidden = torch.rand(1, 261, 8)
+    with attnviz.record(layer, tokens=attnviz.patches(PHOTO, grid=(7, 7), extra=1)) as recording:
+        layer(hidden, hidden, hidden)
+    [remark] = recording.remarks
+    assert remark.endswith("50 labels for 261 tokens: 16 x 16 patches and 5 more, grid=(16, 16), extra=5?")
 
 
 @pytest.mark.parametrize(
