@@ -109,7 +109,7 @@ function candidateBars() {
 function checkBars() {
   return whyOf().checks.flatMap(({ label, others, draws, lost, controls }) => {
     const most = Math.max(...controls); // beside which the loss is judged
-    const range = `${amountText(-Math.max(...controls))} to ${amountText(-Math.min(...controls))}${draws && `; ${draws}`}`;
+    const range = `${amountText(-most)} to ${amountText(-Math.min(...controls))}${draws && `; ${draws}`}`;
     const control = { label: others, adds: most, text: amountText(-most), kind: "control", title: range };
     return [{ label, adds: lost, text: amountText(-lost), kind: "even" }, ...(controls.length ? [control] : [])];
   });
