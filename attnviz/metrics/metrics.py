@@ -132,7 +132,7 @@ def next_token(grid: Grid) -> Cells:
 
 
 def earlier_copies(grid: Grid) -> Cells:
-    """Returns the cells of earlier copies of the query's token (Wang et al. 2022)."""
+    """Returns the cells of earlier copies of the query's token (Wang et al. 2023)."""
     return grid.cells(grid.earlier_copies)
 
 
