@@ -132,6 +132,23 @@ def test_no_head_at_all_changes_from_the_trophy_to_the_suitcase(recordings: Any)
     assert not switches.any()
 
 
+def test_heads_look_most_at_the_words_that_the_lesson_counts(recordings: Any) -> None:
+    heads = [f"{layer}.{head}" for layer in range(6) for head in range(12)]
+    words = {}  # of each text the word with the largest weight, and this weight, in each head
+    for text in (FOX, LARGE, SMALL):
+        rows = [row(recordings("minilm", text), head, "it") for head in heads]
+        shares = [{word: share for word, share in found.items() if word not in ("[CLS]", "[SEP]")} for found in rows]
+        words[text] = [max(found.items(), key=lambda entry: entry[1]) for found in shares]
+    for word, counted, total in (("fox", 10, 11), ("hungry", 9, 11)):
+        weights = [weight for largest, weight in words[FOX] if largest == word]
+        assert (sum(weight >= 0.13 for weight in weights), len(weights)) == (counted, total)
+    now, before = ([word for word, _ in words[text]] for text in (SMALL, LARGE))
+    moved = {
+        head: was for head, word, was in zip(heads, now, before, strict=True) if word == "suitcase" and was != word
+    }
+    assert (now.count("suitcase"), moved) == (10, {"1.9": "because", "4.8": "The"})
+
+
 @pytest.mark.parametrize(
     ("model", "text", "head", "metric", "value"),
     [
