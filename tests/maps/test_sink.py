@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import attnviz
-from attnviz.attention.mask import Mask
+from attnviz.attention.mask import Bias, Mask
 from attnviz.maps.cell_maps import DenseMaps, FactoredMaps
 from attnviz.maps.derived import with_sink, without_sink
 from attnviz.maps.layer_maps import CellMaps, cell_maps
@@ -25,19 +25,22 @@ HEADS, TOKENS, FEATURES, SCALE = 3, 7, 4, 0.5
 RANDOM = np.random.default_rng(0)
 QUERIES, KEYS = (RANDOM.normal(size=(heads, TOKENS, FEATURES)).astype(np.float32) for heads in (HEADS, 1))
 SINKS = np.array([2.0, -1.0, 0.0], dtype=np.float32)
-MASKS = {
-    "causal": Mask(causal=True),
-    "window": Mask(causal=True, window=3),
-    "explicit": Mask(explicit=RANDOM.random((TOKENS, TOKENS)) > 0.4),
-    "padding": Mask(padding=np.arange(TOKENS) < 5),
+RULES = {
+    "causal": (Mask(causal=True), Bias()),
+    "window": (Mask(causal=True, window=3), Bias()),
+    "explicit": (Mask(explicit=RANDOM.random((TOKENS, TOKENS)) > 0.4), Bias()),
+    "padding": (Mask(padding=np.arange(TOKENS) < 5), Bias()),
+    "bias by key": (Mask(), Bias(by_key=RANDOM.normal(size=(HEADS, TOKENS)).astype(np.float32))),
+    "explicit bias": (Mask(causal=True), Bias(explicit=RANDOM.normal(size=(HEADS, TOKENS, TOKENS)).astype(np.float32))),
 }
 
 
-def factored(mask: Mask) -> FactoredMaps:
+def factored(mask: Mask, bias: Bias) -> FactoredMaps:
     """Returns maps whose rows lack the share of a sink."""
-    scores = np.where(
-        mask.visible(slice(0, TOKENS), slice(0, TOKENS)), QUERIES @ KEYS.transpose(0, 2, 1) * SCALE, -np.inf
-    )
+    scores = QUERIES @ KEYS.transpose(0, 2, 1) * SCALE
+    scores = scores if bias.by_key is None else scores + bias.by_key[:, None]
+    scores = scores if bias.explicit is None else scores + bias.explicit
+    scores = np.where(mask.visible(slice(0, TOKENS), slice(0, TOKENS)), scores, -np.inf)
     totals = np.exp(scores).sum(-1) + np.exp(SINKS)[:, None]
     factors = Factors(
         queries=QUERIES,
@@ -46,6 +49,7 @@ def factored(mask: Mask) -> FactoredMaps:
         scale=SCALE,
         logsumexp=np.log(totals).astype(np.float32),
         mask=mask,
+        bias=bias,
         sink=SINKS,
     )
     tokens = Tokens.numbered(TOKENS)
@@ -64,9 +68,9 @@ def sinks() -> np.ndarray:
     return np.repeat(SINKS[:, None], TOKENS, axis=1)
 
 
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", RULES)
 def test_rows_sum_to_one_with_the_sink_in_every_kind_of_maps(name: str, tmp_path: Path) -> None:
-    maps = factored(MASKS[name])
+    maps = factored(*RULES[name])
     whole = slice(0, TOKENS), slice(0, TOKENS + 1)
     expected = cell_maps(with_sink(dense(maps), sinks()))
     np.testing.assert_allclose(expected.window(maps.heads, *whole).weights.sum(-1), 1, atol=1e-6)
@@ -87,9 +91,9 @@ def test_rows_sum_to_one_with_the_sink_in_every_kind_of_maps(name: str, tmp_path
         np.testing.assert_array_equal(found.value_norms[:, -1], 0)
 
 
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", RULES)
 def test_metrics_and_rollout_are_those_of_the_tokens_alone(name: str) -> None:
-    maps = factored(MASKS[name])
+    maps = factored(*RULES[name])
     for without in (maps, dense(maps)):
         found, expected = (measure(each) for each in (with_sink(without, sinks()), without))
         for head, expected_head in zip(found, expected, strict=True):
@@ -101,7 +105,7 @@ def test_metrics_and_rollout_are_those_of_the_tokens_alone(name: str) -> None:
 
 
 def test_maps_without_their_sink_are_the_maps_before_it() -> None:
-    maps = factored(MASKS["padding"])
+    maps = factored(*RULES["padding"])
     back = without_sink(cell_maps(with_sink(maps, sinks())))
     assert isinstance(back, FactoredMaps)
     assert back.factors.mask.tail is None

@@ -6,11 +6,22 @@ import numpy as np
 import pytest
 
 from attnviz.maps.grouped import Units
+from attnviz.media.image import Image
 from attnviz.media.text import Text
+from attnviz.models.reading.media_tokens import image_tokens
 from attnviz.text.groups import Groups
 from attnviz.text.places import find_place
 from attnviz.text.tokens import Tokens
 from tests.text.examples import made_tokens
+
+
+def test_patches_have_one_place_if_they_cover_three_quarters_of_the_rectangle_around_them() -> None:
+    places = np.array([[x, y, x + 10, y + 10] for y in (0, 10) for x in range(0, 80, 10)])  # 2 x 8 patches
+    tokens = image_tokens(Image(np.zeros((20, 80, 3), dtype=np.uint8), 80, 20), places)
+    units = np.array([0, 0, 1, 1, 2, 3, 3, 3, 0, 0, 1, 3, 3, 2, 3, 3])
+    found = Units(units, ("4 of 4", "3 of 4", "2 of 4", "7 of 10"), tokens=tokens).as_tokens()
+    assert found.places[:2].tolist() == [[0, 0, 20, 20], [20, 0, 40, 20]]
+    assert (found.medium >= 0).tolist() == [True, True, False, False]
 
 
 def test_each_token_is_a_unit_unless_asked() -> None:
