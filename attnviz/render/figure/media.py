@@ -30,6 +30,7 @@ AXIS_POINTS = 8.0  # of seconds and bands of a spectrogram
 IMAGE_GAP = 0.18  # inches between images
 MAX_GAP_SHARE = 0.15  # of the space of an image, where images are small
 MAX_ACROSS, MAX_LAYER_ACROSS = 6, 16  # images side by side: in general, and if they are the heads of one layer
+MAX_ROW_ACROSS = 24  # heads of several layers side by side
 MAX_IMAGE_TITLE_LINES = 2
 MIN_LINE_SHARE = 0.75  # of the largest letters; titles whose letters would be smaller have two lines
 MIN_ACROSS = 4  # images side by side, if so many leave no more space empty than rows that form a square
@@ -81,6 +82,15 @@ def images_content(picture: DrawnReport, points: float, area: PageSize, ruler: R
     layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and 1 < max(layer_sizes) <= MAX_LAYER_ACROSS:
         across = max(layer_sizes)
+        if area.is_fixed:  # two or more layers in a row where this makes the images of a wide page larger
+            shape = max(panel_image(panel).height / panel_image(panel).width for panel in panels)
+            title = MAX_TITLE_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
+
+            def width_of(across: int) -> float:
+                rows = math.ceil(len(panels) / across)
+                return min(width / across, (area.height / rows - title) / shape)
+
+            across = max(range(across, MAX_ROW_ACROSS + 1, across), key=width_of)
     else:
         square = math.ceil(math.sqrt(len(groups)))
         fullest = min(range(square, max(MIN_ACROSS, square) + 1), key=lambda across: (-len(groups) % across, -across))

@@ -3,6 +3,7 @@
 A slide of a single head has a sentence for its title, which says what the picture shows and no more.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,14 @@ from attnviz.media.image import Image
 from attnviz.metrics.patterns import UNIFORM, Pattern, quoted_word
 from attnviz.report.maps.head_panels import HeadSummaries, answering_first
 from attnviz.report.maps.heatmaps import Ranking, shows_images
-from attnviz.report.maps.rows import MAX_HEADS, MEAN_OF_ALL, keys_of_patches
+from attnviz.report.maps.rows import (
+    MAX_HEADS,
+    MAX_NEARLY_EVEN,
+    MEAN_OF_ALL,
+    MIN_MANY_KEYS,
+    MIN_OUTLINED_WEIGHT,
+    keys_of_patches,
+)
 from attnviz.report.maps.text_rows import token_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel
@@ -104,7 +112,8 @@ def deck_report(
     """Returns the report of a deck, whose story are its slides; ``draw`` returns the report of some heads.
 
     Heads that the user chose have a slide each, as all have with ``all``. Else all heads come first on one slide, then
-    the clearest on slides of their own: of a query those that it tells apart, of a picture those of the last layers.
+    the clearest on slides of their own: of a query those that it tells apart, over a picture those that look most at
+    patches of their own.
     """
     look = options.look
     if look.overlaid:  # one picture of all of them
@@ -113,7 +122,8 @@ def deck_report(
     if has_overview(options, len(ranking)):
         overviews = _overviews(recording, draw, ranking, options)
         count = max_slides(options, len(ranking))
-        shown = _clearest_first(ranking, options, summaries)[:count] if count < len(ranking) else ranking
+        panels_of_all = overviews[0].report.panels
+        shown = _clearest_first(ranking, options, summaries, panels_of_all)[:count] if count < len(ranking) else ranking
     report = draw(shown, options)
     if overviews:
         first = overviews[0].report
@@ -173,13 +183,27 @@ def _row_of(heads: Sequence[ChosenHead], options: ReportOptions) -> RowOfHeads |
     return RowOfHeads.of(heads, _query_of(heads[0], options), sets_apart=not options.chooses_keys)
 
 
-def _clearest_first(ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None) -> Ranking:
-    """Returns the heads as a terminal chooses them; those that the user sorted stay in their order."""
+def _clearest_first(
+    ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None, panels: Sequence[Panel]
+) -> Ranking:
+    """Returns the heads as a terminal chooses them; those that the user sorted stay in their order.
+
+    Over a picture, where ``panels`` draw the heads, the strongest head of each patch comes first, then the second ones.
+    """
     if options.sort is not None:
         return ranking
     heads, keys = [head for head, _ in ranking], []
-    if heads[0].maps.key_tokens.image_indices and not heads[0].maps.key_tokens.text:
-        keys = [head.key for head in sorted(heads, key=lambda head: -head.maps.layer)]
+    if isinstance(panels[0].columns.canvas, Image) and not heads[0].maps.key_tokens.text:
+        lifts: dict[str, tuple[float, int]] = {}  # of the patch with the largest weight in each head, and the patch
+        for panel in panels:
+            lifts[panel.heading.name] = max(_strongest_patch(panel), lifts.get(panel.heading.name, (0.0, 0)))
+        heads_of_patch: Counter[int] = Counter()
+        ranks = {}
+        for name, (lift, patch) in sorted(lifts.items(), key=lambda entry: -entry[1][0]):
+            ranks[name] = heads_of_patch[patch], -lift
+            heads_of_patch[patch] += 1
+        drawn_heads = [head for head in heads if head.name in ranks]  # of very many those of the last layer
+        keys = [head.key for head in sorted(drawn_heads, key=lambda head: ranks[head.name])]
     elif options.look.drawn_style == "text" or shows_images(heads, options):
         with suppress(AttnvizError):  # of a key at which patches look, which is no query
             row = _row_of(heads, options)
@@ -190,6 +214,14 @@ def _clearest_first(ranking: Ranking, options: ReportOptions, summaries: HeadSum
     return [(head, values[head.key]) for head in answering_first(heads, keys)]
 
 
+def _strongest_patch(panel: Panel) -> tuple[float, int]:
+    """Returns how many times an even share the largest weight over a picture is, and the column of its patch."""
+    weights = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
+    patch = int(weights.argmax())
+    seen = 1.0 if panel.visible_key_counts is None else float(panel.visible_key_counts.max())
+    return float(weights[patch]) * seen, patch
+
+
 def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
     """Returns what one query looks at in a head; "" for a text in excerpts, for several pictures and for no weights."""
     [panel, *other_panels] = panels
@@ -198,6 +230,14 @@ def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
     label, name, columns = panel.rows.labels[0], panel.heading.head, panel.columns
     if isinstance(columns.canvas, Image):
         query = label if label == MEAN_OF_ALL else quoted(label)
+        on_image = np.where(panel.visible, np.nan_to_num(panel.values), 0).sum()
+        if panel.visible_key_counts is not None and on_image >= MIN_OUTLINED_WEIGHT and not head.maps.key_tokens.text:
+            lift, patch = _strongest_patch(panel)
+            if panel.visible_key_counts.max() >= MIN_MANY_KEYS and lift < MAX_NEARLY_EVEN:
+                return f"In {name}, {query} looks nearly evenly at the {columns.canvas.kind}"
+            times = f"{lift:.0f}" if lift >= MAX_NEARLY_EVEN else f"{lift:.1f}"
+            share = f"{panel.quantity.text(panel.values[0, patch])}, {times} times an even share"
+            return f"In {name}, {query} looks most at {quoted(columns.labels[patch])}: {share}"
         return f"What {query} looks at in {name}{': ' * bool(panel.heading.note)}{panel.heading.note}"
     weights = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
     first, *others = np.argsort(-weights, kind="stable").tolist()

@@ -118,14 +118,16 @@ def test_tiny_images_keep_the_names_of_their_heads() -> None:
     assert {f"{layer}.{head}" for layer in range(6) for head in range(16)} <= texts
 
 
-@pytest.mark.parametrize(("heads_of_layer", "rows"), [(1, 1), (3, 2)])
-def test_layers_are_rows_of_images_and_single_images_stand_side_by_side(heads_of_layer: int, rows: int) -> None:
-    selection = Selection.parse(layers="0-1", heads=",".join(map(str, range(heads_of_layer))))
+@pytest.mark.parametrize(("layers", "heads_of_layer", "rows"), [(2, 1, 1), (2, 3, 2), (8, 3, 4)])
+def test_layers_are_rows_of_images_and_a_wide_page_has_several_in_a_row_where_they_are_larger(
+    layers: int, heads_of_layer: int, rows: int
+) -> None:
+    selection = Selection.parse(layers=f"0-{layers - 1}", heads=",".join(map(str, range(heads_of_layer))))
     options = options_for_medium(ReportOptions(selection=selection, look=Look(size="16:9")), ".png")
-    report = build_report(image_recording(layers=2), options)
+    report = build_report(image_recording(layers=layers), options)
     assert isinstance(report, DrawnReport)
     images = arrange_tokens(picture_of(report), images_content, RULER).content.panels
-    assert len(images) == 2 * heads_of_layer
+    assert len(images) == layers * heads_of_layer
     assert len({round(image.box.y, 3) for image in images}) == rows
 
 

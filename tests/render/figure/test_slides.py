@@ -134,7 +134,8 @@ def recording_of(layers: int, heads: int, is_picture: bool) -> Recording:
 def test_a_deck_has_one_slide_of_all_heads_and_at_most_six_of_one_head_unless_more_are_asked_for(
     layers: int, heads: int, options: dict[str, Any], all_heads: str, single: int | list[str], is_picture: bool
 ) -> None:
-    title, *shown = slides(deck(recording_of(layers, heads, is_picture), **options))
+    recording = recording_of(layers, heads, is_picture)
+    title, *shown = slides(deck(recording, **options))
     count = layers * heads
     if all_heads:
         overview, *shown = shown
@@ -144,7 +145,16 @@ def test_a_deck_has_one_slide_of_all_heads_and_at_most_six_of_one_head_unless_mo
     assert (names if isinstance(single, list) else len(names)) == single
     assert len(set(names)) == len(names)
     if is_picture and count > 18 and not options:
-        assert names == [f"{layers - 1}.{head}" for head in range(6)]
+        all_maps = [maps for maps in recording.maps if isinstance(maps, DenseMaps)]
+        rows = {f"{maps.layer}.{head}": maps.weights[head, 0, 1:] for maps in all_maps for head in range(heads)}
+        assert names[0] == max(rows, key=lambda name: float(rows[name].max())), "that with the largest weight first"
+        assert len({int(rows[name].argmax()) for name in names}) == 6, "of each of the six patches a head"
+        patches = recording.maps[0].key_tokens.labels[1:]
+        for name, slide in zip(names, shown, strict=True):
+            weight, patch = rows[name].max(), patches[rows[name].argmax()]
+            said = f"In head {name}, “[CLS]” looks most at “{patch}”: {weight:.0%}, "
+            even = f"{7 * weight:.0f}" if 7 * weight >= 3 else f"{7 * weight:.1f}"  # [CLS] and six patches
+            assert slide.shapes.title.text == f"{said}{even} times an even share"
     is_cut = all_heads != "" and len(names) < count
     assert (f"6 of the {count} heads have slides of their own" in texts(title)) == is_cut
     assert (f"all=True gives every head a slide, heads='{names[0]}" in notes_of(title)) == is_cut
