@@ -345,7 +345,9 @@ class GivenLabels:
         used = [self.labels[name][text] for name, text in self.used]
         pictures = {}
         for tokens in used:
-            for index in tokens.image_indices if isinstance(tokens, UnboundedPatches) else ():
+            if not isinstance(tokens, UnboundedPatches):
+                continue
+            for index in tokens.image_indices:
                 image, boxes = tokens.media[index], tokens.places[tokens.medium == index]
                 assert isinstance(image, Image)
                 columns, rows = (len(np.unique(boxes[:, side])) for side in (0, 1))

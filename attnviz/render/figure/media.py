@@ -84,11 +84,11 @@ def images_content(picture: DrawnReport, points: float, area: PageSize, ruler: R
         across = max(layer_sizes)
         if area.is_fixed:  # two or more layers in a row where this makes the images of a wide page larger
             shape = max(panel_image(panel).height / panel_image(panel).width for panel in panels)
-            title = MAX_TITLE_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
+            title_line = MAX_TITLE_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
 
             def width_of(across: int) -> float:
                 rows = math.ceil(len(panels) / across)
-                return min(width / across, (area.height / rows - title) / shape)
+                return min(width / across, (area.height / rows - title_line) / shape)
 
             across = max(range(across, MAX_ROW_ACROSS + 1, across), key=width_of)
     else:

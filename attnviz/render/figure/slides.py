@@ -292,8 +292,9 @@ def _write_lines(
     frame.text = "\n".join(paragraphs)
     for paragraph in frame.paragraphs:
         paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(points / 4)
-        paragraph.font.size, paragraph.font.bold = Pt(points), is_heading or None
-        paragraph.font.color.rgb = _color(report, "ink" if is_heading else "faint")
+        for run in paragraph.runs:  # fonts of paragraphs come back in PowerPoint after a user changes them
+            run.font.size, run.font.bold = Pt(points), is_heading or None
+            run.font.color.rgb = _color(report, "ink" if is_heading else "faint")
 
 
 def _fitted_text(

@@ -263,7 +263,7 @@ def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
     assert "Untrained: random weights from seed 3" in texts(slide)
     for shape in slide.shapes:
         if shape.has_text_frame:
-            assert all(paragraph.font.size.pt >= 14 for paragraph in shape.text_frame.paragraphs)
+            assert all(run.font.size.pt >= 14 for paragraph in shape.text_frame.paragraphs for run in paragraph.runs)
 
 
 @pytest.mark.parametrize(
