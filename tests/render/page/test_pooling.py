@@ -69,7 +69,7 @@ def striped(show_to_all: Opener) -> Opened:
     [
         (1440, 900, "head=0.1", "Head 0.1"),
         (1280, 720, "head=0.5&pool=max", "Head 0.5"),
-        (1440, 900, SIX, "Head 0.0"),
+        (1440, 900, SIX, "Mean of heads 0.0, 0.1, 0.2, 0.3, 0.4, 0.5"),
         (800, 600, "heads=0.4,0.1&together=difference", "Head 0.1 − head 0.4"),
         (390, 844, "head=0.2", "Head 0.2"),
     ],
