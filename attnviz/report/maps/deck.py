@@ -30,7 +30,14 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import Chapter, DrawnReport
 from attnviz.report.picture.structure import RowOfHeads, quoted
-from attnviz.report.words.captions import count_of_heads, heads_phrase, maps_suffix, numbered_token, texts_phrase
+from attnviz.report.words.captions import (
+    count_of_heads,
+    head_heading,
+    heads_phrase,
+    maps_suffix,
+    numbered_token,
+    texts_phrase,
+)
 from attnviz.text.places import find_place
 
 MAX_NOTED_PICTURES = 4  # on one slide; the titles of more have space for the names of heads alone
@@ -122,8 +129,8 @@ def deck_report(
     if has_overview(options, len(ranking)):
         overviews = _overviews(recording, draw, ranking, options)
         count = max_slides(options, len(ranking))
-        panels_of_all = overviews[0].report.panels
-        shown = _clearest_first(ranking, options, summaries, panels_of_all)[:count] if count < len(ranking) else ranking
+        if count < len(ranking):
+            shown = _clearest_first(recording, ranking, options, summaries, overviews[0].report.panels)[:count]
     report = draw(shown, options)
     if overviews:
         first = overviews[0].report
@@ -184,7 +191,11 @@ def _row_of(heads: Sequence[ChosenHead], options: ReportOptions) -> RowOfHeads |
 
 
 def _clearest_first(
-    ranking: Ranking, options: ReportOptions, summaries: HeadSummaries | None, panels: Sequence[Panel]
+    recording: Recording,
+    ranking: Ranking,
+    options: ReportOptions,
+    summaries: HeadSummaries | None,
+    panels: Sequence[Panel],
 ) -> Ranking:
     """Returns the heads as a terminal chooses them; those that the user sorted stay in their order.
 
@@ -202,8 +213,9 @@ def _clearest_first(
         for name, (lift, patch) in sorted(lifts.items(), key=lambda entry: -entry[1][0]):
             ranks[name] = heads_of_patch[patch], -lift
             heads_of_patch[patch] += 1
-        drawn_heads = [head for head in heads if head.name in ranks]  # of very many those of the last layer
-        keys = [head.key for head in sorted(drawn_heads, key=lambda head: ranks[head.name])]
+        names = {head.key: head_heading(recording, head).name for head in heads}
+        drawn = [key for key, name in names.items() if name in ranks]  # of very many heads those of the last layer
+        keys = sorted(drawn, key=lambda key: ranks[names[key]])
     elif options.look.drawn_style == "text" or shows_images(heads, options):
         with suppress(AttnvizError):  # of a key at which patches look, which is no query
             row = _row_of(heads, options)

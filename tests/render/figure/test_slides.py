@@ -160,6 +160,25 @@ def test_a_deck_has_one_slide_of_all_heads_and_at_most_six_of_one_head_unless_mo
     assert (f"all=True gives every head a slide, heads='{names[0]}" in notes_of(title)) == is_cut
 
 
+def test_the_slides_of_several_pictures_are_of_heads_that_look_at_different_patches() -> None:
+    tokens = tokens_of_image()
+    places = [(item, layer) for item in range(2) for layer in range(4)]
+    maps = (
+        replace(random_maps(tokens, layer=layer, seed=10 * item + layer, peak=2), item=item) for item, layer in places
+    )
+    recording = Recording(maps=tuple(maps), model="a test")
+    _, _, *shown = slides(deck(recording))
+    names = [re.search(r"[Hh]ead (\d)\.(\d), picture (\d)", slide.shapes.title.text) for slide in shown]
+    patches = set()
+    for name in names:
+        assert name is not None
+        layer, head, item = map(int, name.groups())
+        head_maps = next(maps for maps in recording.maps if (maps.item, maps.layer) == (item, layer))
+        assert isinstance(head_maps, DenseMaps)
+        patches.add(int(head_maps.weights[head, 0, 1:].argmax()))
+    assert len(patches) == len(names) == 6
+
+
 def test_the_first_heads_of_a_deck_are_those_that_a_terminal_draws() -> None:
     of_text = recording_of(3, 4, is_picture=False)
     last_layer = of_text.maps[2]
