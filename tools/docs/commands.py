@@ -94,13 +94,13 @@ def pictures(page: Path) -> list[str]:
     return PICTURE.findall(_text(page))
 
 
-def run(text: str) -> Iterator[Shown]:
-    """Runs the commands and the code of a page, in the order of the page.
+def run(text: str, name: str = "") -> Iterator[Shown]:
+    """Runs the commands and the code of a page, in the order of the page; the pictures in its folder are made here.
 
     Raises:
         ValueError: if a command fails, or if nothing makes a picture of the page.
     """
-    unmade = set(PICTURE.findall(text))
+    unmade = {link for link in PICTURE.findall(text) if f"pictures/{name.lower()}" in link}
     names: dict[str, Any] = {}
     with workplace() as folder:
         for block in blocks(text):
@@ -134,7 +134,7 @@ def write(page: Path) -> None:
     if reason := page_lacks(text):
         print(f"{page.name} stays as it was: {reason}", file=sys.stderr)
         return
-    for shown in run(text):
+    for shown in run(text, page.stem):
         if shown.block.re is BLOCK:
             start, stop = shown.block.span("output")
             parts += [text[end:start], shown.printed]
@@ -150,7 +150,7 @@ def stale(page: Path) -> Iterator[str]:
     Raises:
         ValueError: if a command fails.
     """
-    for shown in run(_text(page)):
+    for shown in run(_text(page), page.stem):
         if shown.block.re is BLOCK and not same_text(before := shown.block["output"], shown.printed):
             lines = unified_diff(before.splitlines(), shown.printed.splitlines(), "page", "today", lineterm="")
             yield "\n".join([shown.block["typed"], *lines])
