@@ -28,7 +28,7 @@ def insert_pages(app: Sphinx, document: str, text: list[str]) -> None:
     target = Path(app.outdir) / "runs" / document
     target.mkdir(parents=True, exist_ok=True)
     top = posixpath.dirname(app.builder.get_relative_uri(document, "index")) or "."
-    for shown in run(text[0]):
+    for shown in run(text[0], posixpath.basename(document)):
         if shown.picture and shown.file and shown.file.suffix == ".html":
             shutil.copy(shown.file, target)
             frame = FRAME.format(uri=f"{top}/runs/{document}/{shown.file.name}", name=shown.file.name)
