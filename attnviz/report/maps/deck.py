@@ -11,6 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
+from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
@@ -226,9 +227,15 @@ def _clearest_first(
     return [(head, values[head.key]) for head in answering_first(heads, keys)]
 
 
+def _seen_row(panel: Panel) -> Float64Array:
+    """Returns the weights of the only query of a panel, ``(keys,)``, 0 where it sees none."""
+    row: Float64Array = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
+    return row
+
+
 def _strongest_patch(panel: Panel) -> tuple[float, int]:
     """Returns how many times an even share the largest weight over a picture is, and the column of its patch."""
-    weights = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
+    weights = _seen_row(panel)
     patch = int(weights.argmax())
     seen = 1.0 if panel.visible_key_counts is None else float(panel.visible_key_counts.max())
     return float(weights[patch]) * seen, patch
@@ -242,7 +249,7 @@ def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
     label, name, columns = panel.rows.labels[0], panel.heading.head, panel.columns
     if isinstance(columns.canvas, Image):
         query = label if label == MEAN_OF_ALL else quoted(label)
-        on_image = np.where(panel.visible, np.nan_to_num(panel.values), 0).sum()
+        on_image = _seen_row(panel).sum()
         if panel.visible_key_counts is not None and on_image >= MIN_OUTLINED_WEIGHT and not head.maps.key_tokens.text:
             lift, patch = _strongest_patch(panel)
             if panel.visible_key_counts.max() >= MIN_MANY_KEYS and lift < MAX_NEARLY_EVEN:
@@ -251,13 +258,11 @@ def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
             share = f"{panel.quantity.text(panel.values[0, patch])}, {times} times an even share"
             return f"In {name}, {query} looks most at {quoted(columns.labels[patch])}: {share}"
         return f"What {query} looks at in {name}{': ' * bool(panel.heading.note)}{panel.heading.note}"
-    weights = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
+    weights = _seen_row(panel)
     first, *others = np.argsort(-weights, kind="stable").tolist()
 
     def place(key: int) -> str:
-        token = columns.labels[key]
-        number = f" ({columns.edges[key]})" if columns.labels.count(token) > 1 else ""
-        return f"{quoted_word(token)}{number}: {panel.quantity.text(weights[key])}"
+        return f"{quoted_word(columns.labels[key])}{columns.number_if_alike(key)}: {panel.quantity.text(weights[key])}"
 
     sentence = f"In {name}, {quoted(label)} looks most at {place(first)}"
     is_rest = columns.edges[first] == 0 or bool(head.maps.key_tokens.special[columns.edges[first]])  # for many heads

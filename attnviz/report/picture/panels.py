@@ -184,6 +184,10 @@ class Axis:
         is_on_axis = self.edges[0] <= token < self.edges[-1]
         return bisect_right(self.edges, token) - 1 if is_on_axis else None
 
+    def number_if_alike(self, cell: int) -> str:
+        """Returns the number of a cell's first token, such as `` (6)``; "" if no other cell has its label."""
+        return f" ({self.edges[cell]})" if self.labels.count(self.labels[cell]) > 1 else ""
+
     def middle(self, cell: int) -> int:
         """Returns the token in the middle of a cell."""
         return (self.edges[cell] + self.edges[cell + 1] - 1) // 2

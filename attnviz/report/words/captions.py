@@ -289,8 +289,7 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
     name = f"head {panel.heading.subject}" if panel.group else panel.heading.subject
     if not panel.pooled:
         query, key = (
-            quoted_token(axis.labels[index])
-            + (f" ({axis.edges[index]})" if axis.labels.count(axis.labels[index]) > 1 else "")
+            f"{quoted_token(axis.labels[index])}{axis.number_if_alike(index)}"
             for axis, index in ((panel.rows, row), (panel.columns, column))
         )
         return f"; the largest {noun} is {level}, {name}, from {query} to {key}"
