@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnviz.media.sound import Sound
-from attnviz.render.figure.page import Box, Content, PlacedPanel, TextLine, fitting_title
+from attnviz.render.figure.page import IMAGE_SIZES, Box, Content, PlacedPanel, TextLine, fitting_title
 from attnviz.render.figure.picture import PageSize, Theme
 from attnviz.render.figure.words import LINE_HEIGHT, POINTS_PER_INCH, ROUNDING_INCHES, Ruler
 from attnviz.render.terminal.maps import ROUND_SECONDS
@@ -80,23 +80,29 @@ def images_content(picture: DrawnReport, points: float, area: PageSize, ruler: R
     panels, width, scale = picture.panels, area.width, area.scale
     groups = [panel.group for panel in panels]
     layer_sizes = {len(list(images_of_layer)) for _, images_of_layer in groupby(groups)}
+    shape = max(panel_image(panel).height / panel_image(panel).width for panel in panels)
+    title_line = MAX_TITLE_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
+
+    def largest_width(across: int) -> float:
+        """Returns the width of images that fill the height of a fixed page."""
+        rows = math.ceil(len(panels) / across)
+        return ((area.height + IMAGE_GAP * scale) / rows - IMAGE_GAP * scale - title_line) / shape
+
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and 1 < max(layer_sizes) <= MAX_LAYER_ACROSS:
         across = max(layer_sizes)
         if area.is_fixed:  # two or more layers in a row where this makes the images of a wide page larger
-            shape = max(panel_image(panel).height / panel_image(panel).width for panel in panels)
-            title_line = MAX_TITLE_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
-
-            def width_of(across: int) -> float:
-                rows = math.ceil(len(panels) / across)
-                return min(width / across, (area.height / rows - title_line) / shape)
-
-            across = max(range(across, MAX_ROW_ACROSS + 1, across), key=width_of)
+            across = max(
+                range(across, MAX_ROW_ACROSS + 1, across), key=lambda across: min(width / across, largest_width(across))
+            )
     else:
         square = math.ceil(math.sqrt(len(groups)))
         fullest = min(range(square, max(MIN_ACROSS, square) + 1), key=lambda across: (-len(groups) % across, -across))
         across = min(len(groups), MAX_ACROSS, fullest)
     gap = min(IMAGE_GAP * scale, MAX_GAP_SHARE * width / across)
-    image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
+    max_width = SIDE * points / LARGEST_FONT
+    if area.is_fixed and picture.look.font_size is None:  # the largest size of letters fills the page
+        max_width = largest_width(across) * points / (IMAGE_SIZES[0] * scale)
+    image_width = min((width - gap * (across - 1)) / across, max_width)
     first_image = panel_image(panels[0])
     heights = [image_width * panel_image(panel).height / panel_image(panel).width for panel in panels]
     # If the shapes of images differ, the space of each is at most a square, or all of them are upright.
