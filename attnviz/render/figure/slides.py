@@ -6,7 +6,9 @@ programs that cannot show SVG.
 
 import io
 import math
+import re
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
@@ -28,7 +30,6 @@ from attnviz.report.picture.scales import even_end_remarks
 from attnviz.report.words.captions import part_caption, part_title, source_line
 
 if TYPE_CHECKING:
-    from pptx.dml.color import RGBColor
     from pptx.presentation import Presentation
     from pptx.slide import Slide
 
@@ -36,6 +37,7 @@ MARGIN, TITLE_BAND = 0.5, 0.6  # lengths in this file are in inches
 HEADING_TOP = 0.15
 TITLE_TOP, TITLE_HEIGHT = 0.12, 0.25  # of the title slide, as shares of its height
 TEXT_TOP, TEXT_HEIGHT = 0.42, 0.58  # of the text under the title
+MAX_HEADING_LINES = 2  # of a slide with a picture, in the smallest size
 HEADING_POINTS = (40, 32, 28, 24, 20)  # the largest size that fits is used
 TEXT_POINTS = (24, 20, 18, 16)
 REMARK_POINTS = (14, 12)
@@ -86,6 +88,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     properties.author = "attnviz"
     properties.created = properties.modified = datetime(*ZIP_EPOCH)
     properties.last_modified_by, properties.revision = "attnviz", 1
+    _set_colors(deck, THEME_COLORS[report.look.drawn_theme])
     _add_title_slide(deck, report)
     for chapter in track(slides, "drawing slides"):
         _add_picture_slide(deck, chapter)
@@ -125,7 +128,7 @@ def _slide_size(look: Look) -> tuple[float, float]:
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     width, height = _slide_size(report.look)
     inner_width = width - 2 * MARGIN
-    slide = _add_slide(deck, report, report.title, Box(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT))
+    slide = _add_slide(deck, report.title, Box(MARGIN, height * TITLE_TOP, inner_width, height * TITLE_HEIGHT))
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
     lines = []
@@ -136,9 +139,24 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     lines += report.answer.splitlines() if report.charts else [report.caption]
     text_box = Box(MARGIN, height * TEXT_TOP, inner_width, height * TEXT_HEIGHT - MARGIN)
     said = _said_to_an_audience(report)
-    shown = [remark for remark in said if remark not in report.checks]
-    _add_text(slide, report, [*lines, *shown], text_box, TEXT_POINTS)
+    shown = [remark for remark in said if remark not in report.checks and remark not in report.caption]
+    shown = _fitting(lines, shown, "\n", text_box.width, text_box.height, TEXT_POINTS[-1])
+    _add_text(slide, [*lines, *shown], text_box, TEXT_POINTS)
     _add_notes(slide, [*lines, *([report.caption] if report.charts else []), *said, *filter(None, [report.advice])])
+
+
+def _fitting(
+    kept: list[str], remarks: list[str], separator: str, width: float, height: float, points: int
+) -> list[str]:
+    """Returns the remarks that fit after what is kept, without the longest ones; the notes have all."""
+    remarks = list(remarks)
+    while remarks:
+        paragraphs = separator.join([*kept, *remarks]).split("\n")
+        count = sum(len(RULER.wrap(paragraph, points, width)) for paragraph in paragraphs)
+        if count * points * LINE_HEIGHT / POINTS_PER_INCH <= height:
+            break
+        remarks.remove(max(remarks, key=len))
+    return remarks
 
 
 def _said_to_an_audience(report: DrawnReport) -> list[str]:
@@ -153,31 +171,30 @@ def _add_picture_slide(deck: "Presentation", chapter: Chapter) -> None:
     part, note = chapter.report, chapter.text
     width, height = _slide_size(part.look)
     inner_width = width - 2 * MARGIN
-    # A note is the heading if it fits one line in the smallest size of headings.
-    note_is_heading = bool(note) and RULER.width(note, HEADING_POINTS[-1], bold=True) <= inner_width
-    heading = note if note_is_heading else _slide_heading(part)
-    slide = _add_slide(deck, part, heading, Box(MARGIN, HEADING_TOP, inner_width, TITLE_BAND - HEADING_TOP))
+    # The heading is the note, or what maps of layers by heads say first, if it fits.
+    is_of_all_heads = len(part.panels) > 1 and not any(panel.heading.noun for panel in part.panels)
+    sentence = part.caption.split(". ")[0].rstrip(".") if is_of_all_heads and not part.charts else ""
+    headings = [text for text in (note, sentence, _slide_heading(part)) if text]
+    line_counts = [len(RULER.wrap(text, HEADING_POINTS[-1], inner_width, bold=True)) for text in headings]
+    chosen = next((index for index, count in enumerate(line_counts) if count <= MAX_HEADING_LINES), -1)
+    heading, note_is_heading = headings[chosen], headings[chosen] == note
+    extra_lines = min(line_counts[chosen], MAX_HEADING_LINES) - 1
+    band = TITLE_BAND + extra_lines * HEADING_POINTS[-1] * LINE_HEIGHT / POINTS_PER_INCH
+    slide = _add_slide(deck, heading, Box(MARGIN, HEADING_TOP, inner_width, band - HEADING_TOP))
     note_remarks: list[str] = []
     if note and not chapter.names_heads:
         note_remarks = [f"{_slide_heading(part)}." if note_is_heading else note]
-    # The longest remarks are left out until the others fit; the notes have all.
     said = [*_said_to_an_audience(part), *even_end_remarks(part.panels)]
-    model = source_line(part, with_text=False)
-    remarks = (*note_remarks, model, *(remark for remark in said if remark not in part.checks))
-    shown_remarks = [remark for remark in remarks if remark]
-    smallest = REMARK_POINTS[-1]
-    while len(shown_remarks) > 1:
-        lines = RULER.wrap(" ".join(shown_remarks), smallest, inner_width)
-        if len(lines) * smallest * LINE_HEIGHT / POINTS_PER_INCH <= MAX_REMARKS_HEIGHT:
-            break
-        shown_remarks.remove(max(shown_remarks, key=len))
-    foot_text = " ".join(shown_remarks)
+    lines = [line for line in (*note_remarks, source_line(part, with_text=False), *said) if line]
+    kept, remarks = lines[:1], [line for line in lines[1:] if line not in part.checks]
+    shown = _fitting(kept, remarks, " ", inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS[-1])
+    foot_text = " ".join([*kept, *shown])
     *_, foot_height = _fitted_text(foot_text, inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
     foot_height = foot_height + MARGIN / 4 if foot_text else 0.0
     is_text = part.kind == "text" and not isinstance(part.panels[0].columns.canvas, Image)  # which begins at its title
     side = MARGIN if is_text else 0.0
-    size = (width - 2 * side, height - TITLE_BAND - foot_height)
-    box = map(Inches, (side, TITLE_BAND, *size))
+    size = (width - 2 * side, height - band - foot_height)
+    box = map(Inches, (side, band, *size))
     picture: Any = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
 
     # The vector stands behind the picture, for programs that draw it.
@@ -199,7 +216,7 @@ def _add_picture_slide(deck: "Presentation", chapter: Chapter) -> None:
     properties.cNvPr.set("descr", printable_line(caption))
     if foot_text:
         foot_box = Box(MARGIN, height - foot_height, inner_width, foot_height)
-        _add_text(slide, part, [foot_text], foot_box, REMARK_POINTS)
+        _add_text(slide, [foot_text], foot_box, REMARK_POINTS)
     _add_notes(slide, [*([note] if note and not chapter.names_heads else []), caption, part.caption, *said])
 
 
@@ -212,11 +229,12 @@ def _slide_heading(part: DrawnReport) -> str:
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
+    from pptx.enum.dml import MSO_THEME_COLOR
     from pptx.util import Inches, Pt
 
     width, height = _slide_size(report.look)
     heading_box = Box(MARGIN, HEADING_TOP, width - 2 * MARGIN, TITLE_BAND - HEADING_TOP)
-    slide = _add_slide(deck, report, TABLE_TITLE, heading_box)
+    slide = _add_slide(deck, TABLE_TITLE, heading_box)
     max_rows = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2  # less the header and the remark
     rows = [summary.header, *summary.rows[:max_rows]]
     shape = slide.shapes.add_table(
@@ -233,13 +251,14 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
             cell = graphic.table.cell(row, column)
             cell.text = printable_line(text)
             font = cell.text_frame.paragraphs[0].font
-            font.size, font.color.rgb = Pt(TABLE_POINTS), _color(report, "ink" if row else "faint")
+            font.size = Pt(TABLE_POINTS)
+            font.color.theme_color = MSO_THEME_COLOR.TEXT_1 if row else MSO_THEME_COLOR.TEXT_2
     more_heads = len(summary.rows) - max_rows
     if more_heads > 0:
         heads_text = "1 more head is" if more_heads == 1 else f"{more_heads} more heads are"
         remark = f"{heads_text} left out; -o change.csv writes all heads."
         foot_box = Box(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN)
-        _add_text(slide, report, [remark], foot_box, REMARK_POINTS)
+        _add_text(slide, [remark], foot_box, REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
 
@@ -260,26 +279,33 @@ def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> 
     return file
 
 
-def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Box) -> "Slide":
+def _set_colors(deck: "Presentation", colors: Mapping[str, str]) -> None:
+    """Writes our colours into the theme, whose colours slides name; pasted into another deck they have that deck's."""
+    from pptx.opc.constants import RELATIONSHIP_TYPE
+
+    theme: Any = deck.slide_master.part.part_related_by(RELATIONSHIP_TYPE.THEME)
+    content = theme.blob.decode()
+    for name, color in (("dk1", colors["ink"]), ("lt1", colors["paper"]), ("dk2", colors["faint"])):
+        content = re.sub(rf"(<a:{name}>).*?(</a:{name}>)", rf'\1<a:srgbClr val="{color[1:].upper()}"/>\2', content)
+    theme._blob = content.encode()
+
+
+def _add_slide(deck: "Presentation", heading: str, box: Box) -> "Slide":
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
-    slide.background.fill.solid()
-    slide.background.fill.fore_color.rgb = _color(report, "paper")
-    title: Any = slide.shapes.title
-    _write_lines(title, report, [heading], box, HEADING_POINTS, is_heading=True)
+    _write_lines(slide.shapes.title, [heading], box, HEADING_POINTS, is_heading=True)
     return slide
 
 
-def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...]) -> None:
+def _add_text(slide: "Slide", lines: list[str], box: Box, sizes: tuple[int, ...]) -> None:
     from pptx.util import Emu
 
     zero = Emu(0)
-    _write_lines(slide.shapes.add_textbox(zero, zero, zero, zero), report, lines, box, sizes)
+    _write_lines(slide.shapes.add_textbox(zero, zero, zero, zero), lines, box, sizes)
 
 
-def _write_lines(
-    shape: Any, report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...], *, is_heading: bool = False
-) -> None:
+def _write_lines(shape: Any, lines: list[str], box: Box, sizes: tuple[int, ...], *, is_heading: bool = False) -> None:
     """Writes lines into a shape, in the largest font size at which they fit, and moves the shape to a box."""
+    from pptx.enum.dml import MSO_THEME_COLOR
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
 
@@ -294,7 +320,8 @@ def _write_lines(
         paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(points / 4)
         for run in paragraph.runs:  # fonts of paragraphs come back in PowerPoint after a user changes them
             run.font.size, run.font.bold = Pt(points), is_heading or None
-            run.font.color.rgb = _color(report, "ink" if is_heading else "faint")
+            if not is_heading:
+                run.font.color.theme_color = MSO_THEME_COLOR.TEXT_2
 
 
 def _fitted_text(
@@ -318,9 +345,3 @@ def _fitted_text(
 def _add_notes(slide: "Slide", lines: list[str]) -> None:
     notes: Any = slide.notes_slide.notes_text_frame
     notes.text = "\n".join(map(printable_line, lines))
-
-
-def _color(report: DrawnReport, name: str) -> "RGBColor":
-    from pptx.dml.color import RGBColor
-
-    return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.drawn_theme][name][1:]))  # type: ignore[no-untyped-call]
