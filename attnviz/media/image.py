@@ -79,6 +79,13 @@ class Image:
         """The name in captions: ``image`` or ``spectrogram``."""
         return "spectrogram" if self.seconds else "image"
 
+    def region(self, place: Sequence[int]) -> str:
+        """Returns the ninth of the image that holds the middle of a rectangle, such as ``upper left`` or ``middle``."""
+        left, top, right, bottom = place
+        across = min(3 * (left + right) // (2 * self.width), 2)
+        down = min(3 * (top + bottom) // (2 * self.height), 2)
+        return f"{('upper ', '', 'lower ')[down]}{('left', 'middle', 'right')[across]}"
+
     def contains(self, places: IntArray) -> bool:
         """True if all places, ``(tokens, 4)``, are rectangles within the image."""
         left, top, right, bottom = places.T

@@ -206,3 +206,21 @@ def test_image_of_one_pixel_is_the_smallest() -> None:
     assert Image(WIDE[:1, :1], 1, 1).width == 1
     with pytest.raises(AttnvizError, match="0 x 1 pixels is empty"):
         Image(WIDE[:1, :1], 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("place", "region"),
+    [
+        ((0, 0, 10, 10), "upper left"),
+        ((80, 20, 100, 30), "right"),
+        ((40, 0, 60, 10), "upper middle"),
+        ((40, 20, 60, 30), "middle"),
+        ((0, 20, 20, 30), "left"),
+        ((40, 40, 60, 50), "lower middle"),
+        ((99, 49, 100, 50), "lower right"),
+    ],
+)
+def test_a_place_is_said_by_the_ninth_of_the_image_that_holds_its_middle(
+    place: tuple[int, int, int, int], region: str
+) -> None:
+    assert Image(np.zeros((5, 10, 3), np.uint8), 100, 50).region(place) == region

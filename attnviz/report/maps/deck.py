@@ -11,11 +11,10 @@ from itertools import groupby
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
-from attnviz.metrics.patterns import UNIFORM, Pattern, quoted_word
+from attnviz.metrics.patterns import MIXED, UNIFORM, Pattern, quoted_word
 from attnviz.report.maps.head_panels import HeadSummaries, answering_first
 from attnviz.report.maps.heatmaps import Ranking, shows_images
 from attnviz.report.maps.rows import (
@@ -28,14 +27,19 @@ from attnviz.report.maps.rows import (
 )
 from attnviz.report.maps.text_rows import token_report
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.overlays import panel_image
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import Chapter, DrawnReport
-from attnviz.report.picture.structure import RowOfHeads, quoted
+from attnviz.report.picture.structure import RowOfHeads, quoted, row_of_last_token
 from attnviz.report.words.captions import (
+    PATCH,
     count_of_heads,
     head_heading,
     heads_phrase,
+    item_noun,
+    largest_weight_sentence,
     maps_suffix,
+    named_cell,
     numbered_token,
     texts_phrase,
 )
@@ -43,6 +47,7 @@ from attnviz.text.places import find_place
 
 MAX_NOTED_PICTURES = 4  # on one slide; the titles of more have space for the names of heads alone
 MAX_UNASKED_SLIDES = 6  # of single heads, where the user asked for none
+MAX_SMALL_SHARE = 0.2  # a title says how many times an even share a smaller share is
 # What a title says of a pattern's share of the weight. The shares of patterns of repeats are of repeated tokens alone.
 OF_PATTERNS = {
     "previous token": "on the previous token",
@@ -107,10 +112,11 @@ def with_slides(
     report = replace(report, story=tuple(slides))
     if len(shown) == len(heads):
         return report
-    noun = "heads" if count_of_heads(heads) == len(heads) else "maps"  # of several texts
     examples = ",".join(head.name for head in shown[:2])
     advice = f"{option('all', True)} gives every head a slide, {option('heads', examples)} those that you name."
-    caption = f"{report.caption} {len(shown)} of the {len(heads)} {noun} have slides of their own."
+    count = f"{count_of_heads(shown)} of the {count_of_heads(heads)} heads"
+    item = "" if count_of_heads(heads) == len(heads) else f", for one {item_noun([head.maps for head in heads])} each"
+    caption = f"{report.caption} {count} have slides of their own{item}."
     return replace(report, caption=caption, advice=look.format_options(advice))
 
 
@@ -126,8 +132,16 @@ def deck_report(
     look = options.look
     if look.overlaid:  # one picture of all of them
         return draw(ranking, options)
+    patterns = {}
+    if summaries is not None:
+        patterns = {head.key: row.patterns for head, row in zip(summaries.heads, summaries.frame.rows, strict=True)}
     overviews, shown = [], ranking
     if has_overview(options, len(ranking)):
+        # Of a causal text in which no head does anything clear, the row says more than maps do.
+        row = row_of_last_token([head for head, _ in ranking]) if patterns and look.style is None else None
+        if row is not None and look.drawn_style == "heatmap" and set(patterns.values()) == {(MIXED,)}:
+            look = replace(look, query=f"@{row.query}")
+            options = replace(options, look=look)
         overviews = _overviews(recording, draw, ranking, options)
         count = max_slides(options, len(ranking))
         if count < len(ranking):
@@ -137,9 +151,6 @@ def deck_report(
         first = overviews[0].report
         report = replace(report, caption=first.caption, answer=first.answer)
     heads = [head for head, _ in ranking]
-    patterns = {}
-    if summaries is not None:
-        patterns = {head.key: row.patterns for head, row in zip(summaries.heads, summaries.frame.rows, strict=True)}
     panels = [list(group) for _, group in groupby(report.panels, lambda panel: panel.heading.head)]
     sentences = [
         _row_sentence(head, of_head)
@@ -175,8 +186,8 @@ def _overviews(recording: Recording, draw: Draw, ranking: Ranking, options: Repo
     draws_lines = look.drawn_style == "arcs" and len(ranking) > MAX_HEADS
     all_look = replace(look, style=None, limits="shared") if draws_lines else look
     report = with_brief_titles(draw(ranking, on_one_slide(replace(options, look=all_look, table=None))))
-    labels = {panel.rows.labels for panel in report.panels} if report.kind == "text" else set()
-    subject = quoted(labels.pop()[0]) if len(labels) == 1 else "each token"
+    subjects = {_subject(panel) for panel in report.panels} if report.kind == "text" else set()
+    subject = subjects.pop() if len(subjects) == 1 else "each token"
     title = f"What {subject} looks at in {heads_phrase(heads)}{texts_phrase(heads)}"
     return [Chapter(title if report.panels[0].rows.name == "queries" else "", report, names_heads=True)]
 
@@ -206,14 +217,17 @@ def _clearest_first(
         return ranking
     heads, keys = [head for head, _ in ranking], []
     if isinstance(panels[0].columns.canvas, Image) and not heads[0].maps.key_tokens.text:
-        lifts: dict[str, tuple[float, int]] = {}  # of the patch with the largest weight in each head, and the patch
+        strongest: dict[str, tuple[float, int, str]] = {}  # by name of a head: its lift, patch, and where that lies
         for panel in panels:
-            lifts[panel.heading.name] = max(_strongest_patch(panel), lifts.get(panel.heading.name, (0.0, 0)))
-        heads_of_patch: Counter[int] = Counter()
+            lift, patch = _strongest_patch(panel)
+            region = named_cell(panel.columns, patch).split(" (")[0]
+            strongest[panel.heading.name] = max((lift, patch, region), strongest.get(panel.heading.name, (0.0, 0, "")))
+        # A patch counts once for each head before, and so does the part of the picture where it lies.
+        counts: Counter[int | str] = Counter()
         ranks = {}
-        for name, (lift, patch) in sorted(lifts.items(), key=lambda entry: -entry[1][0]):
-            ranks[name] = heads_of_patch[patch], -lift
-            heads_of_patch[patch] += 1
+        for name, (lift, patch, region) in sorted(strongest.items(), key=lambda entry: -entry[1][0]):
+            ranks[name] = counts[patch], counts[region], -lift
+            counts.update((patch, region))
         names = {head.key: head_heading(recording, head).name for head in heads}
         drawn = [key for key, name in names.items() if name in ranks]  # of very many heads those of the last layer
         keys = sorted(drawn, key=lambda key: ranks[names[key]])
@@ -223,56 +237,61 @@ def _clearest_first(
             keys = [] if row is None else [heads[index].key for index in row.telling_heads]
     elif summaries is not None:
         keys = [head.key for head in summaries.clearest]
-    values = {head.key: value for head, value in ranking}
-    return [(head, values[head.key]) for head in answering_first(heads, keys)]
+    values, maps_of_heads = {head.key: value for head, value in ranking}, Counter[str]()
+    ordered = []
+    for head in answering_first(heads, keys):  # the first map of each head, then the second ones, of other texts
+        ordered.append((maps_of_heads[head.name], head))
+        maps_of_heads[head.name] += 1
+    return [(head, values[head.key]) for _, head in sorted(ordered, key=lambda entry: entry[0])]
 
 
-def _seen_row(panel: Panel) -> Float64Array:
-    """Returns the weights of the only query of a panel, ``(keys,)``, 0 where it sees none."""
-    row: Float64Array = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
-    return row
+def _subject(panel: Panel) -> str:
+    """Returns the words for the only query of a panel."""
+    is_mean = panel.rows.labels[0] == MEAN_OF_ALL
+    return MEAN_OF_ALL if is_mean else named_cell(panel.rows, 0, PATCH, quoted)
 
 
 def _strongest_patch(panel: Panel) -> tuple[float, int]:
     """Returns how many times an even share the largest weight over a picture is, and the column of its patch."""
-    weights = _seen_row(panel)
+    weights = np.where(panel.visible, np.nan_to_num(panel.values), 0)[0]
     patch = int(weights.argmax())
-    seen = 1.0 if panel.visible_key_counts is None else float(panel.visible_key_counts.max())
-    return float(weights[patch]) * seen, patch
+    return float(weights[patch] * panel.key_counts.max()), patch
 
 
 def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
-    """Returns what one query looks at in a head; "" for a text in excerpts, for several pictures and for no weights."""
-    [panel, *other_panels] = panels
-    if other_panels or panel.pooled or not panel.quantity.is_weight or panel.rows.name != "queries":
+    """Returns what one query looks at in a head; "" for a text in excerpts, for several queries and for no weights.
+
+    Several panels are of several pictures, beside which words and registers may be looked at.
+    """
+    panel, tokens = panels[0], head.maps.key_tokens
+    is_over_image = isinstance(panel.columns.canvas, Image)
+    is_whole = not panel.pooled and (is_over_image or len(panels) == 1)
+    if not is_whole or not panel.quantity.is_weight or panel.rows.name != "queries":
         return ""
-    label, name, columns = panel.rows.labels[0], panel.heading.head, panel.columns
-    if isinstance(columns.canvas, Image):
-        query = label if label == MEAN_OF_ALL else quoted(label)
-        on_image = _seen_row(panel).sum()
-        if panel.visible_key_counts is not None and on_image >= MIN_OUTLINED_WEIGHT and not head.maps.key_tokens.text:
-            lift, patch = _strongest_patch(panel)
-            if panel.visible_key_counts.max() >= MIN_MANY_KEYS and lift < MAX_NEARLY_EVEN:
-                return f"In {name}, {query} looks nearly evenly at the {columns.canvas.kind}"
-            times = f"{lift:.0f}" if lift >= MAX_NEARLY_EVEN else f"{lift:.1f}"
-            share = f"{panel.quantity.text(panel.values[0, patch])}, {times} times an even share"
-            return f"In {name}, {query} looks most at {quoted(columns.labels[patch])}: {share}"
-        return f"What {query} looks at in {name}{': ' * bool(panel.heading.note)}{panel.heading.note}"
-    weights = _seen_row(panel)
-    first, *others = np.argsort(-weights, kind="stable").tolist()
+    begin = f"In {panel.heading.head}, {_subject(panel)} looks"
+    row = np.nan_to_num(panel.values[0])
+    on_images = sum(row[panel.visible[0]].sum() for panel in panels if is_over_image)
+    key_count = panel.key_counts.max()
+    is_on_images = on_images >= MIN_OUTLINED_WEIGHT and key_count >= MIN_MANY_KEYS
+    if is_on_images and max(_strongest_patch(panel)[0] for panel in panels) < MAX_NEARLY_EVEN:
+        return f"{begin} nearly evenly at the {panel_image(panel).kind}"
 
     def place(key: int) -> str:
-        return f"{quoted_word(columns.labels[key])}{columns.number_if_alike(key)}: {panel.quantity.text(weights[key])}"
+        panel = next((panel for panel in panels if panel.visible[0, key]), panels[0])
+        words = f"{named_cell(panel.columns, key, quote=quoted_word)}: {panel.quantity.text(row[key])}"
+        is_small = is_over_image and row[key] < MAX_SMALL_SHARE
+        return f"{words}, {row[key] * key_count:.0f} times an even share" if is_small else words
 
-    sentence = f"In {name}, {quoted(label)} looks most at {place(first)}"
-    is_rest = columns.edges[first] == 0 or bool(head.maps.key_tokens.special[columns.edges[first]])  # for many heads
-    return f"{sentence}, then {place(others[0])}" if is_rest and others else sentence
+    first, *others = np.argsort(-row, kind="stable").tolist()
+    token = panel.columns.edges[first]
+    is_rest = tokens.special[token] or (token == 0 and not tokens.in_image[token])  # on which many heads rest
+    return f"{begin} most at {place(first)}{f', then {place(others[0])}' if is_rest and others else ''}"
 
 
 def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern]) -> str:
     """Returns what a head does with its weight, as far as its patterns are clear; "" for a head with another note."""
     if not patterns:
-        return "" if panel.heading.note else f"What each token looks at in {panel.heading.head}"
+        return "" if panel.heading.note else largest_weight_sentence(panel)
     first, name = patterns[0], f"Head {panel.heading.name}"
     if first.name == UNIFORM.name:
         return f"{name} looks nearly evenly at all that it sees"
@@ -287,4 +306,4 @@ def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern]) -> str:
         f"{f'on {quoted_word(pattern.token)}' if pattern.token else OF_PATTERNS[pattern.name]}"
         for number, pattern in enumerate(shares)
     ]
-    return f"{name} puts {' and '.join(places)}" if places else f"What each token looks at in {panel.heading.head}"
+    return f"{name} puts {' and '.join(places)}" if places else largest_weight_sentence(panel)

@@ -88,7 +88,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
     query_index, key_index = marked_pair = _outlined_pair(address, heads[0])
     panels = tuple(replace(panel, marked=marked_pair) for panel in report.panels)
     outlined = [
-        f"{axis} {numbered_token(tokens, index)}"
+        f"{numbered_token(tokens, index)} as {axis}"
         for axis, tokens, index in (
             ("query", heads[0].maps.query_tokens, query_index),
             ("key", heads[0].maps.key_tokens, key_index),

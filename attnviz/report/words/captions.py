@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # the side of the
 USER = " user"  # the end of the label of a turn that a user wrote
 SINGULAR = {"queries": "query", "blocks of queries": "block of queries", "blocks of keys": "block of keys"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by `ChosenHead.key`
+# The label of a patch: its row and column, after the number of one of several pictures.
+PATCH_LABEL, PATCH = re.compile(r"(?:(\d+):)?(whole )?r\d+c\d+", re.ASCII), "the patch at "
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
@@ -287,16 +289,23 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
         return ""
     panel, row, column, noun, level = found
     name = f"head {panel.heading.subject}" if panel.group else panel.heading.subject
-    if not panel.pooled:
-        query, key = (
-            f"{quoted_token(axis.labels[index])}{axis.number_if_alike(index)}"
-            for axis, index in ((panel.rows, row), (panel.columns, column))
-        )
-        return f"; the largest {noun} is {level}, {name}, from {query} to {key}"
-    kind = f"largest {noun}" if panel.pool == "max" else "largest mean of a block"
-    return (
-        f"; the {kind} is {level}, {name}, around query {panel.rows.middle(row)} and key {panel.columns.middle(column)}"
-    )
+    kind = f"largest {noun}" if panel.pool == "max" or not panel.pooled else "largest mean of a block"
+    return f"; the {kind} is {level}, {name}, {_pair(panel, row, column)}"
+
+
+def largest_weight_sentence(panel: Panel) -> str:
+    """Returns the largest weight of a head and its place as a title; "" if there is none."""
+    found = _largest_weight([panel]) if panel.quantity.is_weight else None
+    if found is None or (panel.pooled and panel.pool != "max"):
+        return ""
+    _, row, column, noun, level = found
+    return f"{with_capital(panel.heading.head)} has its largest {noun}, {level}, {_pair(panel, row, column)}"
+
+
+def _pair(panel: Panel, row: int, column: int) -> str:
+    if panel.pooled:
+        return f"around query {panel.rows.middle(row)} and key {panel.columns.middle(column)}"
+    return f"from {named_cell(panel.rows, row, PATCH)} to {named_cell(panel.columns, column, PATCH)}"
 
 
 def largest_key_clause(panels: Sequence[Panel]) -> str:
@@ -306,9 +315,10 @@ def largest_key_clause(panels: Sequence[Panel]) -> str:
         return ""
     panel, _, column, noun, level = found
     head = f"{panel.heading.head}, " if len({panel.heading.head for panel in panels}) > 1 else ""
-    label, is_picture = panel.columns.labels[column], isinstance(panel.columns.canvas, Image)
-    is_alone = is_picture and panel.columns.labels.count(label) == 1
-    key = quoted_token(label) + ("" if is_alone else f" ({panel.columns.edges[column]})")
+    if isinstance(panel.columns.canvas, Image):
+        key = named_cell(panel.columns, column)
+    else:
+        key = f"{quoted_token(panel.columns.labels[column])} ({panel.columns.edges[column]})"
     return f"; the largest {noun} is {level}, {head}{'from' if panel.columns.name == 'queries' else 'to'} {key}"
 
 
@@ -329,12 +339,30 @@ def quoted_token(label: str) -> str:
     return f"“{label[: MAX_TOKEN_CHARACTERS - 1]}…”" if is_long else f"“{label}”"
 
 
+def patch_in_words(label: str, canvas: object, place: Sequence[int]) -> str:
+    """Returns where in a picture a patch lies, with its label: ``the lower left (r9c1)``; "" for any other token."""
+    if not (
+        isinstance(canvas, Image) and not canvas.seconds and any(place) and (found := PATCH_LABEL.fullmatch(label))
+    ):
+        return ""
+    return f"the {canvas.region(place)}{f' of image {found[1]}' if found[1] else ''} ({label})"
+
+
+def named_cell(axis: Axis, cell: int, patch: str = "", quote: Callable[[str], str] = quoted_token) -> str:
+    """Returns the token of a cell in quotes, or a patch in words; its number follows if others are alike."""
+    label = axis.labels[cell]
+    place = "" if axis.places is None else patch_in_words(label, axis.canvas, axis.places[cell].tolist())
+    return f"{patch if place else ''}{place or quote(label)}{axis.number_if_alike(cell)}"
+
+
 def numbered_token(tokens: "Tokens", index: int) -> str:
     """Returns a token in quotes and its number, which one in a picture, or ``query 9``, needs only if others are alike.
 
-    A mark keeps the number after a token that is written right to left.
+    A patch is named in words. A mark keeps the number after a token that is written right to left.
     """
-    label = tokens.labels[index]
+    label, medium = tokens.labels[index], int(tokens.medium[index])
+    if medium >= 0 and (place := patch_in_words(label, tokens.media[medium], tokens.places[index].tolist())):
+        return f"{PATCH}{place}" + (f" ({index})" if tokens.labels.count(label) > 1 else "")
     names_itself = (tokens.image_indices and not tokens.text) or label.endswith(f" {index}")
     if names_itself and tokens.labels.count(label) == 1:
         return quoted_token(label)

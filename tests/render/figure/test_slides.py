@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from pptx import Presentation
+from pptx.enum.dml import MSO_THEME_COLOR
+from pptx.opc.constants import RELATIONSHIP_TYPE
 from pptx.util import Inches
 
 import attnviz
@@ -24,7 +26,6 @@ from attnviz.media.text import Text
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
-from attnviz.render.figure.picture import THEME_COLORS
 from attnviz.render.figure.slides import _picture_dpi
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.build import build_report
@@ -37,7 +38,7 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import QUERIES, dense, random_maps
 from tests.patience import PATIENCE
 from tests.report.examples import report_of
-from tests.report.image_examples import image_recording, tokens_of_image
+from tests.report.image_examples import image_recording, tokens_of_image, words_and_images_recording
 
 pytestmark = pytest.mark.slow
 
@@ -91,15 +92,16 @@ def test_deck_has_a_title_slide_and_one_for_each_chosen_head(recording: Recordin
     assert title.shapes.title.text == "My talk"
     assert "Model: a test" in texts(title)
     assert "2 heads of layers 0-1" in texts(title)
-    assert [slide.shapes.title.text for slide in heads] == [
-        "What each token looks at in head 1.2",
-        "What each token looks at in head 0.1",
-    ]
+    for slide, (layer, head) in zip(heads, ((1, 2), (0, 1)), strict=True):
+        weights = dense(recording, layer).weights[head]
+        query, key = np.unravel_index(weights.argmax(), weights.shape)
+        largest = f"{weights.max():.0%}, from “q{query}” to “k{key}”"
+        assert slide.shapes.title.text == f"Head {layer}.{head} has its largest weight, {largest}"
     assert [len(pictures(slide)) for slide in heads] == [1, 1]
 
 
 def test_deck_tells_the_notes_in_their_order(recording: Recording, tmp_path: Path) -> None:
-    file, long = tmp_path / "notes.txt", "A note that is too long for a heading " * 4
+    file, long = tmp_path / "notes.txt", "A note that is too long for a heading " * 8
     file.write_text(f"#head=1.2&query=1&key=2 Look here.\n#head=0.1 {long}\n#head=1.2 And back.\n")
     _, *told = slides(deck(recording, notes=str(file)))
     assert [slide.shapes.title.text for slide in told] == ["Look here.", "Head 0.1", "And back."]
@@ -149,12 +151,15 @@ def test_a_deck_has_one_slide_of_all_heads_and_at_most_six_of_one_head_unless_mo
         rows = {f"{maps.layer}.{head}": maps.weights[head, 0, 1:] for maps in all_maps for head in range(heads)}
         assert names[0] == max(rows, key=lambda name: float(rows[name].max())), "that with the largest weight first"
         assert len({int(rows[name].argmax()) for name in names}) == 6, "of each of the six patches a head"
-        patches = recording.maps[0].key_tokens.labels[1:]
+        # The patches are 30 of 120 pixels wide, so that the third one is still in the middle third.
+        patches = [
+            f"the {height} {side} (r{row}c{column})"
+            for row, height in enumerate(("upper", "lower"))
+            for column, side in enumerate(("left", "middle", "middle"))
+        ]
         for name, slide in zip(names, shown, strict=True):
-            weight, patch = rows[name].max(), patches[rows[name].argmax()]
-            said = f"In head {name}, “[CLS]” looks most at “{patch}”: {weight:.0%}, "
-            even = f"{7 * weight:.0f}" if 7 * weight >= 3 else f"{7 * weight:.1f}"  # [CLS] and six patches
-            assert slide.shapes.title.text == f"{said}{even} times an even share"
+            said = f"“[CLS]” looks most at {patches[rows[name].argmax()]}: {rows[name].max():.0%}"
+            assert slide.shapes.title.text == f"In head {name}, {said}"
     is_cut = all_heads != "" and len(names) < count
     assert (f"6 of the {count} heads have slides of their own" in texts(title)) == is_cut
     assert (f"all=True gives every head a slide, heads='{names[0]}" in notes_of(title)) == is_cut
@@ -177,6 +182,27 @@ def test_the_slides_of_several_pictures_are_of_heads_that_look_at_different_patc
         assert isinstance(head_maps, DenseMaps)
         patches.add(int(head_maps.weights[head, 0, 1:].argmax()))
     assert len(patches) == len(names) == 6
+
+
+def test_of_a_causal_text_without_clear_heads_a_deck_shows_what_the_last_token_looks_at() -> None:
+    maps = tuple(random_maps(Tokens.numbered(9), layer=layer, heads=4, seed=layer, causal=True) for layer in range(2))
+    _, overview, *single = slides(deck(Recording(maps=maps, model="a test")))
+    assert overview.shapes.title.text == "What “8” looks at in 8 heads"
+    assert len(single) == 6
+    for slide in single:
+        assert "“8” looks most at" in slide.shapes.title.text
+
+
+def test_the_title_of_words_and_pictures_names_the_key_with_the_largest_weight() -> None:
+    recording = words_and_images_recording()
+    weights = dense(recording, 0).weights[:, -1]
+    tokens = recording.maps[0].key_tokens
+    _, _, *single = slides(deck(recording))
+    for slide in single:
+        [head] = map(int, re.findall(r"head 0\.(\d)", slide.shapes.title.text))
+        label = tokens.labels[weights[head].argmax()]
+        assert re.search(rf"(\(|“){label}[)”]: {weights[head].max():.0%}$", slide.shapes.title.text)
+        assert slide.shapes.title.text.startswith(f"In head 0.{head}, “red” looks most at ")
 
 
 def test_the_first_heads_of_a_deck_are_those_that_a_terminal_draws() -> None:
@@ -205,7 +231,7 @@ def test_accuracy_is_said_in_notes_and_the_query_and_the_line_on_every_slide_ove
         assert "Checked" not in texts(slide)
         assert "Checked: weights @ values" in notes_of(slide)
         assert "The line encloses the fewest patches" in texts(slide)
-        assert "Model: a ViT. Colours show what “r0c1” looks at" in texts(slide)
+        assert "Model: a ViT. Colours show what the patch at the upper middle (r0c1) looks at" in texts(slide)
         assert "photo.png" not in texts(slide)
 
 
@@ -247,8 +273,11 @@ def test_deck_has_its_size_and_theme_and_everything_on_a_slide_stands_within_it(
 ) -> None:
     opened: Any = Presentation(io.BytesIO(deck(causal_recording, heads="0.0,0.1", title="long " * 60, **look)))
     assert (opened.slide_width, opened.slide_height) == tuple(map(Inches, size))
+    theme = opened.slide_master.part.part_related_by(RELATIONSHIP_TYPE.THEME).blob.decode()
+    assert f'<a:lt1><a:srgbClr val="{paper}"/></a:lt1>' in theme
     for slide in opened.slides:
-        assert str(slide.background.fill.fore_color.rgb) == paper
+        assert slide.follow_master_background
+        assert "srgbClr" not in slide.part.blob.decode(), "colours are the theme's, so that other decks give theirs"
         for shape in slide.shapes:
             assert min(shape.left, shape.top) >= 0
             assert shape.left + shape.width <= opened.slide_width + 2
@@ -296,7 +325,10 @@ def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
         ({"heads": "1.2,0.1", "style": "text", "per_slide": 2}, ["Heads 1.2, 0.1"], "Heads 1.2, 0.1"),
         (
             {"heads": "1.2,0.1", "style": "arcs"},
-            ["What each token looks at in head 1.2", "What each token looks at in head 0.1"],
+            [
+                "Head 1.2 has its largest weight, 38%, from “q1” to “k3”",
+                "Head 0.1 has its largest weight, 52%, from “q3” to “k6”",
+            ],
             "Head 1.2: 5 queries (left) over 7 keys (right)",
         ),
         ({"heads": "1.2", "style": "text"}, None, "Head 1.2: “q4” (4) attends to; the largest"),
@@ -312,7 +344,7 @@ def test_each_slide_has_a_picture_of_its_heads_which_is_said_in_words(
     assert pictures(heads[0])[0]._element.nvPicPr.cNvPr.get("descr").startswith(said)
 
 
-def test_slides_of_a_batch_count_maps_and_show_what_a_word_looks_at_in_each_text() -> None:
+def test_slides_of_a_batch_are_of_different_heads_and_show_what_a_word_looks_at_in_each_text() -> None:
     tokens = Tokens.numbered(7)
     maps = [
         replace(random_maps(tokens, layer=layer, heads=6, seed=layer), item=item)
@@ -322,8 +354,8 @@ def test_slides_of_a_batch_count_maps_and_show_what_a_word_looks_at_in_each_text
     recording = Recording(maps=tuple(maps), model="a test")
     title, overview, *single = slides(deck(recording))
     assert overview.shapes.title.text == "What each token looks at in 18 heads for 2 texts"
-    assert "6 of the 36 maps have slides of their own" in texts(title)
-    assert [slide.shapes.title.text[-6:] for slide in single] == ["text 0"] * 6
+    assert "6 of the 18 heads have slides of their own, for one text each." in texts(title)
+    assert len({tuple(re.findall(r"Head (\d\.\d), text \d", slide.shapes.title.text)) for slide in single}) == 6
     _, first, second, *_ = slides(deck(recording, query="@1"))
     label = tokens.labels[1]
     assert [slide.shapes.title.text for slide in (first, second)] == [
@@ -346,8 +378,8 @@ def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
     [table] = [shape.table for shape in last.shapes if shape.has_table]
     assert report.summary is not None
     assert tuple(cell.text for cell in table.rows[2].cells) == report.summary.rows[1]
-    inks = [str(table.cell(row, 0).text_frame.paragraphs[0].font.color.rgb) for row in (0, 1)]
-    assert inks == [THEME_COLORS["light"][name][1:].upper() for name in ("faint", "ink")]
+    inks = [table.cell(row, 0).text_frame.paragraphs[0].font.color.theme_color for row in (0, 1)]
+    assert inks == [MSO_THEME_COLOR.TEXT_2, MSO_THEME_COLOR.TEXT_1]
 
 
 def test_comparison_of_many_heads_has_the_change_of_all_on_a_slide_and_those_that_change_most_on_their_own() -> None:
@@ -371,11 +403,12 @@ def test_comparison_of_many_heads_has_the_change_of_all_on_a_slide_and_those_tha
 def test_remarks_are_left_out_whole_where_not_all_fit(causal_recording: Recording) -> None:
     long = replace(causal_recording, remarks=("A remark that goes on. " * 40, "A short one."))
     [title, slide] = slides(deck(long, heads="0.0"))
-    assert "A remark that goes on." in texts(title)
-    assert "A remark that goes on." not in texts(slide)
+    for each in (title, slide):
+        assert "A remark that goes on." in notes_of(each)
+        assert "A remark that goes on." not in texts(each)
     assert "A short one." in texts(slide)
     assert "Hatched cells are masked" in texts(slide)
-    assert "…" not in texts(slide)
+    assert "…" not in texts(title) + texts(slide)
 
 
 def test_a_slide_of_one_head_has_a_true_sentence_as_its_title(recording: Recording) -> None:
@@ -384,7 +417,7 @@ def test_a_slide_of_one_head_has_a_true_sentence_as_its_title(recording: Recordi
     assert [slide.shapes.title.text for slide in (overview, *single)] == [
         "What each token looks at in 4 heads",
         "Head 0.0 puts 100% of its weight on the previous token",
-        "What each token looks at in head 0.1",
+        "Head 0.1 has its largest weight, 81%, from “one” (1) to “<s>”",
         "Head 1.0 looks from repeated tokens to what followed them before: 100%",
         "Head 1.1 looks from repeated tokens to what followed them before: 100%",
     ]

@@ -281,7 +281,7 @@ def test_a_word_that_patches_look_at_is_drawn_over_their_picture_by_its_column()
     assert report.panels[0].columns.places.tolist() == picture.places.tolist()
     strongest = f"r{columns.argmax() % 6 // 3}c{columns.argmax() % 3}"
     assert report.caption.startswith("What looks at “fox” (1) in the image, in 4 heads of arrays; ")
-    assert f"from “{strongest}”" in report.caption
+    assert f"({strongest})" in report.caption
     words_of_patch = image_report_of(recording, query="r1c2", heads="0.0")  # a patch is a query
     np.testing.assert_allclose(words_of_patch.panels[0].values[0], weights[0, 0, 5], rtol=1e-6)
     with pytest.raises(AttnvizError, match="'fox' is a key, and a page begins with a query; leave query out: a click"):
@@ -375,7 +375,7 @@ def test_rollout_is_a_row_over_the_image_and_a_matrix_if_asked() -> None:
     np.testing.assert_allclose(panel.values[0], expected, rtol=1e-6)
     name = "rollout of heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2"
     assert panel.title.startswith(f"{name} · ")
-    assert f"What “r1c2” looks at in the image, in the {name} of a ViT" in report.caption
+    assert f"What the patch at the lower middle (r1c2) looks at in the image, in the {name} of a ViT" in report.caption
     assert report.remarks[0].startswith("Rollout: the share of each input token")
     matrix = build_whole_report(recording, replace(options, look=Look(style="heatmap")))
     assert isinstance(matrix, DrawnReport)

@@ -51,12 +51,22 @@ def test_head_of_a_note_is_drawn_with_its_pair_outlined(recording: Recording, tm
 @pytest.mark.parametrize(
     ("place", "kind", "heads", "said"),
     [
-        ("#head=1.2&query=r0c1", "text", 1, "Colours show what “r0c1” looks at, over the image in grey."),
+        (
+            "#head=1.2&query=r0c1",
+            "text",
+            1,
+            "Colours show what the patch at the upper middle (r0c1) looks at",
+        ),
         ("#head=1.2", "text", 1, "Colours show what “[CLS]” looks at, over the image in grey."),
-        ("#query=r0c1", "text", 6, "Colours show what “r0c1” looks at, over the image in grey."),
+        (
+            "#query=r0c1",
+            "text",
+            6,
+            "Colours show what the patch at the upper middle (r0c1) looks at",
+        ),
         ("#heads=1.2,0.0&together=mean&query=r0c1", "text", 1, "Each cell is the mean over the heads"),
-        ("#head=1.2&view=matrix&query=r0c1", "maps", 1, "Outlined: query “r0c1”."),
-        ("#head=1.2&key=r0c1", "maps", 1, "Outlined: key “r0c1”."),
+        ("#head=1.2&view=matrix&query=r0c1", "maps", 1, "Outlined: the patch at the upper middle (r0c1) as query."),
+        ("#head=1.2&key=r0c1", "maps", 1, "Outlined: the patch at the upper middle (r0c1) as key."),
         ("#query=r0c1&key=r1c1&direction=from", "maps", 1, ""),
     ],
 )
