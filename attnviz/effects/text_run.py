@@ -71,12 +71,11 @@ class TextRun:
             self.resumes = self.agrees(sets)
         metric_without = self.metric_without
         new_sets = [heads for heads in sets if heads not in metric_without]
-        runs = [
-            (site, group[start : start + self.batch_size])
-            for site, group in self._by_first_site(new_sets)
-            for start in range(0, len(group), self.batch_size)
-        ]
-        for site, batch in track(runs, "removing heads"):
+        # Sets that begin in neighbouring layers share a batch, which resumes at the first of their sites
+        runs = [(site, heads) for site, group in self._by_first_site(new_sets) for heads in group]
+        batches = [runs[start : start + self.batch_size] for start in range(0, len(runs), self.batch_size)]
+        for rows in track(batches, "removing heads"):
+            site, batch = rows[0][0], [heads for _, heads in rows]
             if self.resumes:
                 try:
                     metric_without |= zip(batch, map(self.measure, self.outputs(site, batch)), strict=True)
