@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from attnviz.api.reading import Reading, few_remarks, for_each, readings_of, refuse_labels
 from attnviz.base.errors import AttnvizError
-from attnviz.base.progress import track
 from attnviz.effects.behaviour import Behaviour
 from attnviz.effects.why import Why
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnviz.effects.prediction import Prediction
+    from attnviz.effects.prompt_runs import StopRequest
     from attnviz.models.reading.example import Example
     from attnviz.models.reading.reader import Reader
 
@@ -171,6 +171,7 @@ def behaviour_of_examples(
     controls: int | None = None,
     position: int | None = None,
     top: int | None = None,
+    stop: "StopRequest | None" = None,
 ) -> Behaviour:
     """Returns the behaviour over the examples of a reader, named by its model.
 
@@ -185,6 +186,7 @@ def behaviour_of_examples(
         controls: the number of random sets; ``None`` for the default.
         position: the index of the token after which each prediction stands; ``None`` for the last one.
         top: the number of heads that are chosen by their removal; ``None`` to choose by what heads add.
+        stop: may ask the runs to end early.
 
     Raises:
         AttnvizError: what `attnviz.why` refuses, with the place of the prompt.
@@ -194,12 +196,12 @@ def behaviour_of_examples(
     prompts, said = list[PromptPrediction](), Counter[str]()
     with reader.running():
         rows = list(zip(examples, tokens, versus, replacements, places, groups, strict=True))
-        for example, token, other, replace_by, place, group in track(rows, "reading prompts"):
+        for example, token, other, replace_by, place, group in rows:
             try:
                 prediction, title, remarks = reader.prediction(example, token, other, position, replace_by)
             except AttnvizError as error:
                 raise error.at(place) from error
             prompts.append(PromptPrediction(prediction, title, place, group))
             said.update(remarks)
-        behaviour = explain_prompts(prompts, controls, top)
+        behaviour = explain_prompts(prompts, controls, top, stop)
     return replace(behaviour, model=reader.name, remarks=(*few_remarks(said, len(examples)), *behaviour.remarks))

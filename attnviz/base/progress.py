@@ -191,7 +191,11 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
                 remark(f"{what}: {said[0]}")
                 _end_silence()
 
-        yield log
+        active_bars.append(what)  # so that loops within say nothing
+        try:
+            yield log
+        finally:
+            active_bars.clear()
         return
     with _bar(what, lambda: _text_bar(what)) as update:
 

@@ -26,10 +26,12 @@ class _CleanupHandler:
         self.previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Cleans up, restores the handler that this one replaced, and passes the signal to it."""
-        self.undo()
+        """Cleans up, restores the handler that this one replaced, and passes the signal to it unless it is held."""
+        is_held = self.undo() is True
         previous_handler = self.previous.pop(number)
         signal.signal(number, previous_handler)
+        if is_held:
+            return
         if callable(previous_handler):
             previous_handler(number, frame)
         else:  # the system's handler, which Python cannot call
@@ -53,6 +55,8 @@ class _CleanupHandler:
 @contextmanager
 def cleanup_on_signals(undo: Callable[[], object]) -> Iterator[None]:
     """Calls ``undo`` before a signal ends the process within the ``with`` block.
+
+    If ``undo`` returns True the process goes on, and only a second signal ends it.
 
     Does nothing outside the main thread, where Python handles no signals.
     """

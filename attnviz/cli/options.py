@@ -176,8 +176,8 @@ class Removal:
         int | None,
         Option(
             "Compare with this many random sets of as many other heads, of the same layers if these have enough "
-            "(default: 4 in why, which also hides as many other tokens; 20 with its --batch, and for the --sets of "
-            "ablate).",
+            "(default: 4 in why, which also hides as many other tokens; at least 100 with its --batch; 20 for the "
+            "--sets of ablate).",
             in_range(0, 10_000),
             brief="Compare with this many random sets of as many heads.",
         ),

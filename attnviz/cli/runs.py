@@ -472,8 +472,19 @@ def explained_prompts(batch: Path, input: Input, settings: ModelSettings, remova
     examples = [Example.of(prompt.text, settings) for prompt in prompts]
     reader = open_reader(settings, examples[0].predicting_use)
     from attnviz.api.why import behaviour_of_examples
+    from attnviz.effects.prompt_runs import StopRequest
 
-    with cleanup_on_signals(lambda: remark("stopped before all prompts were run, so there is no answer")):
+    request = StopRequest()
+
+    def stop() -> bool:
+        request.is_made = request.is_possible
+        end = (
+            "after this prompt, with an answer" if request.is_made else "before heads are tested, so there is no answer"
+        )
+        remark(f"stopped {end}")
+        return request.is_made
+
+    with cleanup_on_signals(stop):
         return behaviour_of_examples(
             reader,
             examples,
@@ -484,6 +495,7 @@ def explained_prompts(batch: Path, input: Input, settings: ModelSettings, remova
             [prompt.group or "" for prompt in prompts],
             removal.controls,
             top=removal.top,
+            stop=request,
         )
 
 

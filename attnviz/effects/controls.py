@@ -13,7 +13,7 @@ from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.head_name import HeadName
 
 LEVEL = 0.05  # an effect is beyond its controls if p is at most this
-CONTROLS = 20  # random sets beside each chosen one: fewer cannot be exceeded with p below `LEVEL`
+CONTROLS = 20  # random sets beside each set of an ablation, as many as one test needs to pass
 SEED = 0  # of the draws, so that the same set has the same controls
 TESTED_TOO = "Too few heads are left untested, so that other heads of a row may be those of another row."
 TRIES = 10  # draws for each set that is wanted, since draws repeat
@@ -51,6 +51,11 @@ def random_sets(heads: HeadSet, known: Iterable[HeadName], count: int) -> list[H
             if len(drawn) == len(heads):
                 sets[tuple(sorted(drawn))] = None
     return list(sets)
+
+
+def least_draws(tests: int) -> int:
+    """Returns how many draws the p of each test needs to be able to be at most `LEVEL` after Holm's correction."""
+    return round(tests / LEVEL) - 1
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -88,6 +88,10 @@ def behaviour_sentences(behaviour: Behaviour) -> tuple[str, ...]:
             f"{firsts} it predicts it; their logits differ by {mean}"
         )
     doubts = _doubts(behaviour)
+    if behaviour.removals and (tested := len(behaviour.removals[0].losses)) < count:
+        doubts.append(
+            f"The run was stopped: heads were removed on only the first {tested} of the {count} held-out prompts."
+        )
     if 2 * successes <= len(prompts):
         prefers = "prefers the answer to the other token" if behaviour.is_contrast else "predicts the answer"
         shown = f"Only in {successes} of {len(prompts)} prompts {behaviour.model} {prefers}"
@@ -272,7 +276,7 @@ def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
     }
     runs = f"The model read {len(behaviour.prompts)} prompts"
     if sets:
-        count = len(behaviour.held_out)
+        count = len(behaviour.removals[0].losses)
         runs += f", and {count} of them again with all heads and without each of {len(sets)} sets of heads"
     meaning = (
         "Adds: mean over the prompts on which heads were not chosen; leads: in how many of them a head is among the "

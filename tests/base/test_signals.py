@@ -28,6 +28,20 @@ def test_interrupt_is_raised_after_what_it_would_leave_is_undone_from_the_inside
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_first_signal_that_is_held_ends_nothing_and_a_second_does() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reached: list[str] = []
+    try:
+        with cleanup_on_signals(lambda: True), cleanup_on_signals(lambda: reached.append("bar")):
+            signal.raise_signal(signal.SIGINT)
+            reached.append("on")
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert reached == ["bar", "on"]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_signal_that_the_program_ignores_or_has_a_use_for_stays_its_own() -> None:
     taken: list[int] = []
 

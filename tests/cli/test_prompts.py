@@ -136,7 +136,7 @@ def test_a_behaviour_that_is_stopped_says_that_there_is_no_answer(
         assert main(["why", "--batch", "p.csv", "-o", "b.json"]) == 130
     finally:
         signal.signal(signal.SIGINT, before)
-    assert "attnviz: stopped before all prompts were run, so there is no answer\n" in capsys.readouterr().err
+    assert "attnviz: stopped before heads are tested, so there is no answer\n" in capsys.readouterr().err
     assert not (in_folder / "b.json").exists()
 
 

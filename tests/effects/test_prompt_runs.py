@@ -11,6 +11,9 @@ import transformers
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.behaviour import Behaviour, halves
+from attnviz.effects.controls import CONTROLS, LEVEL
+from attnviz.effects.prediction import Prediction
+from attnviz.effects.prompt_runs import PromptPrediction, StopRequest, explain_prompts
 from attnviz.metrics.measure import margin_of_mean
 from attnviz.models.trained import load_model
 from tests.api.examples import word_tokenizer
@@ -115,6 +118,46 @@ def test_heads_are_chosen_on_one_half_and_tested_on_the_other() -> None:
         assert len(held_out) - len(chosen_on) == count % 2
     chosen_on, held_out = halves(np.arange(40))
     assert 5 < sum(index % 2 for index in held_out) < 15  # prompts that alternate between two forms are in both halves
+
+
+class _StopOnceAnswerable(StopRequest):
+    """A request that is made as soon as it can be."""
+
+    @property
+    def is_made(self) -> bool:  # type: ignore[override]
+        return self.is_possible
+
+    @is_made.setter
+    def is_made(self, value: bool) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("groups", "done"), [([""] * 8, 2), ([*"aabbccdd"], 3)])
+def test_a_stopped_run_answers_with_the_prompts_that_are_done(
+    groups: list[str], done: int, behaviour: Behaviour
+) -> None:
+    prompts = [
+        PromptPrediction(Prediction(load_model(), (ids,), {}, token=answer, versus=other), "", "", group)
+        for ids, answer, other, group in zip(REPEATED, ANSWERS, OTHERS, groups, strict=True)
+    ]
+    whole, stopped = explain_prompts(prompts), explain_prompts(prompts, stop=_StopOnceAnswerable())
+    assert [removal.names for removal in stopped.removals] == [removal.names for removal in whole.removals]
+    for part, full in zip(stopped.removals, whole.removals, strict=True):
+        assert len(part.losses) == done < len(full.losses)
+        np.testing.assert_allclose(part.losses, full.losses[:done])
+        np.testing.assert_allclose(part.losses_of_controls, full.losses_of_controls[:, :done])
+        assert np.isfinite(part.margin)
+
+
+def test_by_default_there_are_enough_controls_for_each_test_to_pass() -> None:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=3, n_head=6, n_embd=12, vocab_size=300, n_positions=16)
+    found = attnviz.why(transformers.GPT2LMHeadModel(config), REPEATED, token=ANSWERS, versus=OTHERS, top=3)
+    together, *alone = found.removals
+    tests = len(found.removals)
+    assert len(together.controls) >= 100
+    assert tests / (1 + len(together.controls)) <= LEVEL < tests / (1 + CONTROLS)
+    assert all(removal.is_exhaustive and len(removal.controls) == 15 for removal in alone)
 
 
 def test_state_of_the_model_and_of_the_prompts_is_the_same_afterwards() -> None:

@@ -121,6 +121,15 @@ DOUBTS = {
 }
 
 
+def test_a_stopped_run_says_first_on_how_many_prompts_heads_were_removed() -> None:
+    whole = removal(BOTH, 2.0, TWENTY)
+    stopped = behaviour(replace(whole, losses=whole.losses[:2], losses_of_controls=whole.losses_of_controls[:, :2]))
+    report = behaviour_report(stopped, options_for_medium(ReportOptions(), ".txt"))
+    assert report.caption.startswith("The run was stopped: heads were removed on only the first 2 of the 3 held-out")
+    assert "and 2 of them again" in report.remarks[-1]
+    assert "stopped" not in behaviour_report(CARRIED, options_for_medium(ReportOptions(), ".txt")).caption
+
+
 @pytest.mark.parametrize("name", DOUBTS)
 def test_a_loss_that_controls_do_not_bear_out_comes_first(name: str) -> None:
     (lost, controls, is_exhaustive), said = DOUBTS[name]

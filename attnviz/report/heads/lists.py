@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.controls import LEVEL, holm
+from attnviz.effects.controls import LEVEL, holm, least_draws
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.options import ReportOptions
@@ -123,9 +123,8 @@ def p_remarks(tests: Sequence[tuple[str, float, int]], draws: str = "sets") -> l
         passed = [name for (name, _, _), p in zip(tests, corrected, strict=True) if p <= LEVEL]
         more = f" with {len(passed) - MAX_PASSED} more" if len(passed) > MAX_PASSED else ""
         said = f"that of {', '.join(passed[:MAX_PASSED])} is{more}" if passed else "no p is"
-        needed = round(len(tests) / LEVEL) - 1
         can_pass = any(len(tests) / (1 + count) <= LEVEL for _, _, count in tests)
-        takes = "" if can_pass else f", which takes {needed} {draws} for each test"
+        takes = "" if can_pass else f", which takes {least_draws(len(tests))} {draws} for each test"
         remarks.append(f"{len(tests)} tests: corrected for their number (Holm), {said} {LEVEL} or less{takes}.")
     return [" ".join(remarks)] if remarks else []
 
