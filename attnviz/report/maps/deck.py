@@ -86,11 +86,6 @@ def max_slides(options: ReportOptions, head_count: int) -> int:
     return head_count if is_whole else min(MAX_UNASKED_SLIDES * options.look.per_slide, head_count)
 
 
-def has_overview(options: ReportOptions, head_count: int) -> bool:
-    """True if a slide of all heads comes first: the user chose none, and one slide does not show them anyway."""
-    return not (options.chooses_heads or options.top is not None) and head_count > options.look.per_slide
-
-
 def with_slides(
     report: DrawnReport,
     overviews: Sequence[Chapter],
@@ -136,7 +131,7 @@ def deck_report(
     if summaries is not None:
         patterns = {head.key: row.patterns for head, row in zip(summaries.heads, summaries.frame.rows, strict=True)}
     overviews, shown = [], ranking
-    if has_overview(options, len(ranking)):
+    if not (options.chooses_heads or options.top is not None) and len(ranking) > look.per_slide:
         # Of a causal text in which no head does anything clear, the row says more than maps do.
         row = row_of_last_token([head for head, _ in ranking]) if patterns and look.style is None else None
         if row is not None and look.drawn_style == "heatmap" and set(patterns.values()) == {(MIXED,)}:
@@ -172,8 +167,8 @@ def _overviews(recording: Recording, draw: Draw, ranking: Ranking, options: Repo
         by_text = sorted(heads, key=lambda head: head.maps.item)
         for _, group in groupby(by_text, key=lambda head: head.maps.item):
             of_text = list(group)
-            row = _row_of(of_text, options)
             query = _query_of(of_text[0], options)
+            row = RowOfHeads.of(of_text, query, sets_apart=not options.chooses_keys)
             report = token_report(recording, of_text, on_one_slide(options), query)
             answer = "" if row is None else row.text()
             report = replace(report, answer=answer, remarks=(*filter(None, [answer]), *report.remarks))
@@ -198,10 +193,6 @@ def _query_of(head: ChosenHead, options: ReportOptions) -> int:
     return tokens.unpadded.stop - 1 if name is None else find_place(tokens, name)[0]
 
 
-def _row_of(heads: Sequence[ChosenHead], options: ReportOptions) -> RowOfHeads | None:
-    return RowOfHeads.of(heads, _query_of(heads[0], options), sets_apart=not options.chooses_keys)
-
-
 def _clearest_first(
     recording: Recording,
     ranking: Ranking,
@@ -217,23 +208,20 @@ def _clearest_first(
         return ranking
     heads, keys = [head for head, _ in ranking], []
     if isinstance(panels[0].columns.canvas, Image) and not heads[0].maps.key_tokens.text:
-        strongest: dict[str, tuple[float, int, str]] = {}  # by name of a head: its lift, patch, and where that lies
-        for panel in panels:
-            lift, patch = _strongest_patch(panel)
-            region = named_cell(panel.columns, patch).split(" (")[0]
-            strongest[panel.heading.name] = max((lift, patch, region), strongest.get(panel.heading.name, (0.0, 0, "")))
-        # A patch counts once for each head before, and so does the part of the picture where it lies.
-        counts: Counter[int | str] = Counter()
-        ranks = {}
-        for name, (lift, patch, region) in sorted(strongest.items(), key=lambda entry: -entry[1][0]):
-            ranks[name] = counts[patch], counts[region], -lift
-            counts.update((patch, region))
+        counts: Counter[int | str] = Counter()  # of patches, and of parts of the picture, at which heads before look
+        ranks: dict[str, tuple[int, int, int]] = {}
+        for panel in sorted(panels, key=lambda panel: -_strongest_patch(panel)[0]):
+            name, patch = panel.heading.name, _strongest_patch(panel)[1]
+            if name not in ranks:
+                part = named_cell(panel.columns, patch).split(" (")[0]
+                ranks[name] = counts[patch], counts[part], len(ranks)
+                counts.update((patch, part))
         names = {head.key: head_heading(recording, head).name for head in heads}
         drawn = [key for key, name in names.items() if name in ranks]  # of very many heads those of the last layer
         keys = sorted(drawn, key=lambda key: ranks[names[key]])
     elif options.look.drawn_style == "text" or shows_images(heads, options):
         with suppress(AttnvizError):  # of a key at which patches look, which is no query
-            row = _row_of(heads, options)
+            row = RowOfHeads.of(heads, _query_of(heads[0], options), sets_apart=not options.chooses_keys)
             keys = [] if row is None else [heads[index].key for index in row.telling_heads]
     elif summaries is not None:
         keys = [head.key for head in summaries.clearest]

@@ -38,11 +38,9 @@ from attnviz.text.places import find_place
 from attnviz.text.tokens import Tokens, is_padding
 
 MAX_HEADS, MAX_ARC_TOKENS = 16, 120
-MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # longest text shown whole, on a page that grows and elsewhere
 MIN_PREFERENCE = (
     1.5  # if the largest weight is this many times uniform attention, smaller ones than uniform get no line
 )
-MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
 # An image with less of the row's weight has no outline, nor one where the outline encloses more of the patches.
 MIN_OUTLINED_WEIGHT, MAX_OUTLINED_PATCHES = 0.5, 0.3
@@ -176,33 +174,29 @@ def image_report(
     tops = band_tops(panels[0])  # of a spectrogram
     band_remarks = [f"Time runs to the right; bands rise from b0 to b{len(tops) - 1}."] if len(tops) else []
 
-    keys = drawn_heads[0].maps.key_tokens
-    has_words = not isinstance(keys.canvas, Image)  # then the title of each head says how much weight is outside
-    labels_outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
-    kind = panel_image(panels[0]).kind
-    layer_remark = f"Showing layer {drawn_heads[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
+    keys, kind = drawn_heads[0].maps.key_tokens, panel_image(panels[0]).kind
+    image_remarks = []
+    if len(drawn_heads) < len(heads):
+        shown_layer = f"Showing layer {drawn_heads[0].maps.layer}"
+        image_remarks.append(f"{shown_layer}; {option('all', True)} draws all {len(heads)} heads.")
     counts = [panel.visible_key_counts.max() for panel in panels if panel.visible_key_counts is not None]
     highest_lift = max((panel.peak for panel in panels), default=0.0) * float(max(counts, default=math.inf))
-    even_remark = (
-        f"Nearly even: no patch has more than {highest_lift:.1f} times an even share of the weight; "
-        f"{option('color_scale', 'lift')} shows which have more."
-    )
     has_many_keys = max(counts, default=0) >= MIN_MANY_KEYS
-    is_even = options.look.color_scale is None and has_many_keys and highest_lift < MAX_NEARLY_EVEN
-    outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
-    if any(panel.inside is None for panel in panels):
-        outline_remark = f"{outline_remark[:-1]}; heads without a line look elsewhere, or nearly everywhere."
-    examples = f"{', '.join(labels_outside[:MAX_NAMED_TOKENS])}{' …' if len(labels_outside) > MAX_NAMED_TOKENS else ''}"
-    image_remarks = (
-        *((layer_remark,) if len(drawn_heads) < len(heads) else ()),
-        *((even_remark,) if is_even else ()),
-        *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
-        *(
-            (f"Without a place in the {kind}: {examples} ({count_phrase(len(labels_outside), 'tokens')}).",)
-            if labels_outside
-            else ()
-        ),
-    )
+    if options.look.color_scale is None and has_many_keys and highest_lift < MAX_NEARLY_EVEN:
+        image_remarks.append(
+            f"Nearly even: no patch has more than {highest_lift:.1f} times an even share of the weight; "
+            f"{option('color_scale', 'lift')} shows which have more."
+        )
+    are_outlined = [panel.inside is not None for panel in panels]
+    if any(are_outlined):
+        others = "" if all(are_outlined) else "; heads without a line look elsewhere, or nearly everywhere"
+        outlined = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches"
+        image_remarks.append(f"{outlined}{others}.")
+    outside = np.flatnonzero(keys.medium < 0)
+    if isinstance(keys.canvas, Image) and len(outside):  # with words, titles say how much weight is outside
+        more = " …" if len(outside) > MAX_NAMED_TOKENS else ""
+        examples = ", ".join(keys.labels[index] for index in outside[:MAX_NAMED_TOKENS]) + more
+        image_remarks.append(f"Without a place in the {kind}: {examples} ({count_phrase(len(outside), 'tokens')}).")
     return drawn(
         "text",
         recording,

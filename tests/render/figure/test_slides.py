@@ -18,6 +18,7 @@ from pptx.util import Inches
 
 import attnviz
 from attnviz.base.errors import AttnvizError, option
+from attnviz.cli.commands import main
 from attnviz.cli.decoding import film_options
 from attnviz.cli.options import Output
 from attnviz.maps.cell_maps import DenseMaps
@@ -426,6 +427,15 @@ def test_a_slide_of_one_head_has_a_true_sentence_as_its_title(recording: Recordi
     assert row.shapes.title.text == f"In head 1.2, “q3” looks most at “k{weights.argmax()}”: {weights.max():.0%}"
     [_, rest] = slides(deck(trained, heads="1.1", query="one", style="text"))
     assert rest.shapes.title.text == "In head 1.1, “one” looks most at “two” (2): 100%"
+
+
+def test_maps_of_layers_by_heads_have_what_they_say_first_as_their_heading(tmp_path: Path) -> None:
+    path = tmp_path / "heads.pptx"
+    assert main(["heads", "the cat sat. the cat sat", "--model", "trained", "-o", str(path)]) == 0
+    _, atlas = slides(path.read_bytes())
+    assert atlas.shapes.title.text.startswith(
+        "Metrics of 4 heads in the trained model; the clearest: induction 1.1 (1.00)"
+    )
 
 
 def test_what_a_word_looks_at_in_many_heads_is_a_slide_with_a_row_for_each() -> None:
