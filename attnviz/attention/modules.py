@@ -355,19 +355,6 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     return weights.masked_fill(~visible, 0.0)  # the softmax of a row that is all −∞ is NaN
 
 
-def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Returns the softmax over all keys, with hidden weights then set to 0 and each row divided by its sum.
-
-    Equals ``masked_softmax``, since the denominator of the softmax cancels; a row without a visible key is all zero.
-    """
-    weights = scores.softmax(dim=-1)
-    if visible is None:
-        return weights
-    visible_weights = weights * visible
-    total = visible_weights.sum(dim=-1, keepdim=True)
-    return visible_weights / total.masked_fill(total == 0, 1.0)
-
-
 def _combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor | None:
     """Returns the cells that every mask shows; they broadcast to the scores, and are ``None`` if all are shown."""
     batch, _, queries, keys = scores.shape

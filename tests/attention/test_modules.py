@@ -17,7 +17,6 @@ from attnviz.attention.modules import (
     SeparateHeads,
     draw_linear,
     masked_softmax,
-    renormalized_softmax,
 )
 from attnviz.base.errors import AttnvizError
 
@@ -117,6 +116,13 @@ def test_sequence_first_masks_separate_heads_the_same() -> None:
     mask[1, 2, 1] = 0
     weights = SeparateHeads(EMBED, HEADS, batch_first=False)(torch.randn(QUERIES, BATCH, EMBED), mask).weights
     assert (weights == 0).nonzero().tolist() == [[1, head, 1, 2] for head in range(HEADS)]
+
+
+def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """The softmax over all keys, of which hidden ones are then set to 0 and the others divided by their sum."""
+    weights = scores.softmax(dim=-1) * (1 if visible is None else visible)
+    total = weights.sum(dim=-1, keepdim=True)
+    return weights / total.masked_fill(total == 0, 1.0)
 
 
 @settings(max_examples=30, deadline=None)

@@ -158,6 +158,8 @@ def test_a_deck_has_one_slide_of_all_heads_and_at_most_six_of_one_head_unless_mo
             for row, height in enumerate(("upper", "lower"))
             for column, side in enumerate(("left", "middle", "middle"))
         ]
+        parts = [patches[rows[name].argmax()].split(" (")[0] for name in names]
+        assert len(set(parts[:4])) == 4, "the first ones of different parts of the picture"
         for name, slide in zip(names, shown, strict=True):
             said = f"“[CLS]” looks most at {patches[rows[name].argmax()]}: {rows[name].max():.0%}"
             assert slide.shapes.title.text == f"In head {name}, {said}"
@@ -183,6 +185,9 @@ def test_the_slides_of_several_pictures_are_of_heads_that_look_at_different_patc
         assert isinstance(head_maps, DenseMaps)
         patches.add(int(head_maps.weights[head, 0, 1:].argmax()))
     assert len(patches) == len(names) == 6
+    few_heads = tuple(replace(random_maps(tokens, seed=item, peak=2), item=item) for item in range(4))
+    _, _, *shown = slides(deck(Recording(maps=few_heads, model="a test")))
+    assert set(heads_named(shown[:3])) == {"0.0", "0.1", "0.2"}
 
 
 def test_of_a_causal_text_without_clear_heads_a_deck_shows_what_the_last_token_looks_at() -> None:
@@ -201,8 +206,9 @@ def test_the_title_of_words_and_pictures_names_the_key_with_the_largest_weight()
     _, _, *single = slides(deck(recording))
     for slide in single:
         [head] = map(int, re.findall(r"head 0\.(\d)", slide.shapes.title.text))
-        label = tokens.labels[weights[head].argmax()]
-        assert re.search(rf"(\(|“){label}[)”]: {weights[head].max():.0%}$", slide.shapes.title.text)
+        key = int(weights[head].argmax())
+        name = f"({tokens.labels[key]})" if tokens.in_image[key] else f"“{tokens.labels[key]}”"
+        assert slide.shapes.title.text.endswith(f"{name}: {weights[head].max():.0%}")
         assert slide.shapes.title.text.startswith(f"In head 0.{head}, “red” looks most at ")
 
 
