@@ -198,9 +198,12 @@ def test_a_head_has_the_number_that_a_page_says(
         ("course", "explain", r"\n     is  0\.4129 0\.5871      ·\n"),  # 0.2772 / (0.2772 + 0.3942)
         ("course", "explain", r"C of “short”, feature 0 = 0\.3707 × −0\.0002 \+ 0\.3035"),
         ("why", "why", r"In 40 of 40 prompts gemma3-270m prefers the answer to the other"),
-        ("why", "why", r"\n11\.3 +\+3\.6\d* .* 20/20 +\+2\.4\d* .* 1\.5\d* +0\.048 \(least\)\n"),
-        ("why", "why", r"\n12\.1 +\+2\.\d+ .* 12/20 +\+0\.1\d* .* 0\.43\n"),
-        ("why", "why", r"average and 0\.9\d? at most, without 10\.3\+11\.0, p =\s0\.048 \(least\)"),
+        ("why", "why", r"\n11\.3 +\+3\.6\d* .* 20/20 +\+2\.0\d* .* 1\.2\d* +0\.014 \(least\)\n"),
+        ("why", "why", r"\n5\.2 +-0\.0\d* .* \+1\.6\d* .* 1\.2\d* +0\.014 \(least\)\n"),
+        ("why", "why", r"\n10\.3 +\+0\.0\d* .* \+1\.3\d* .* 1\.2\d* +0\.014 \(least\)\n"),
+        ("why", "why", r"\n12\.1 +\+2\.\d+ .* 12/20\n"),
+        ("why", "why", r"4 tests: [^:]*that of\s11\.3\+5\.2\+10\.3, 11\.3, 5\.2, 10\.3 is 0\.05 or less"),
+        ("why", "ablate", r"3 tests: [^:]*that of 11\.3, 5\.2, 10\.3 is 0\.05 or less"),
     ],
 )
 def test_an_output_has_the_number_that_its_page_says(page: str, command: str, line: str) -> None:
@@ -252,28 +255,52 @@ def test_heads_that_look_like_induction_do_not_carry_the_name(in_folder: Path) -
     assert changes == pytest.approx({"5.1": -0.209, "5.1+5.2+5.3": -0.209, "11.2+12.1": 7.80}, abs=0.02)
 
 
-CHANGES = {  # of the lead, where the answer stands first, and where it stands second
-    "mean": {"11.3": (-2.80, -1.64), "5.2": (-1.57, -1.81), "10.3": (-0.95, -1.67), "13.3": (-2.25, 1.19)},
-    "corrupt": {"11.3": (-4.69, -2.80)},
+# of the lead, where the answer stands first, and where it stands second
+CHANGES = {
+    ("names.csv", "mean"): {
+        "11.3": (-2.80, -1.64),
+        "5.2": (-1.57, -1.81),
+        "10.3": (-0.95, -1.67),
+        "13.3": (-2.25, 1.19),
+        "12.1": (0.13, -0.39),
+    },
+    ("names.csv", "corrupt"): {"11.3": (-4.69, -2.80)},
+    ("other-names.csv", "mean"): {
+        "11.3": (-2.40, -1.14),
+        "5.2": (-0.84, -1.03),
+        "10.3": (-0.91, -1.01),
+        "13.3": (-2.05, 0.54),
+        "12.1": (-0.40, -0.78),
+    },
 }
 
 
-@pytest.mark.parametrize("replacement", CHANGES)
+@pytest.mark.parametrize(("file", "replacement"), CHANGES)
 def test_three_heads_carry_the_choice_of_a_name_in_both_orders_and_one_prefers_the_first(
-    replacement: str, in_folder: Path
+    file: str, replacement: str, in_folder: Path
 ) -> None:
     if reason := commands.lacking("./gemma3-270m"):
         pytest.skip(reason)
-    prompts = str(Path(__file__).parents[2] / "docs/tutorials/names.csv")
-    options = ["--heads", ",".join(CHANGES[replacement]), "--replace-by", replacement, "-o", "effects.json"]
+    changes_of_heads = CHANGES[file, replacement]
+    prompts = str(Path(__file__).parents[2] / "docs/tutorials" / file)
+    options = ["--heads", ",".join(changes_of_heads), "--replace-by", replacement, "-o", "effects.json"]
     model = str(commands.models()["gemma3-270m"])
     assert main(["ablate", "--batch", prompts, "--model", model, *options]) == 0
     effects = json.loads(Path("effects.json").read_text(encoding="utf-8"))["effects"]
     changes = {
         effect["heads"][0]: (np.mean(effect["texts"][::2]), np.mean(effect["texts"][1::2])) for effect in effects
     }
-    for head, expected in CHANGES[replacement].items():
+    for head, expected in changes_of_heads.items():
         assert changes[head] == pytest.approx(expected, abs=0.05)
+
+
+def test_the_second_file_of_prompts_shares_no_name_with_the_first() -> None:
+    names = [
+        set(re.findall(r"^\".*, (\w+), (\w+),", (commands.ROOT / "docs/tutorials" / file).read_text(), re.MULTILINE))
+        for file in ("names.csv", "other-names.csv")
+    ]
+    first, second = ({name for pair in pairs for name in pair} for pairs in names)
+    assert (len(first), len(second), first & second) == (10, 10, set())
 
 
 def test_the_page_has_less_than_430_kB_of_scripts_and_style(recordings: Any, tmp_path: Path) -> None:

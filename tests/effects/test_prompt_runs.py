@@ -124,7 +124,7 @@ class _StopOnceAnswerable(StopRequest):
     """A request that is made as soon as it can be."""
 
     @property
-    def is_made(self) -> bool:  # type: ignore[override]
+    def is_made(self) -> bool:
         return self.is_possible
 
     @is_made.setter
