@@ -288,7 +288,7 @@ def arrange_tokens(
         sizes = (chosen_size,) if chosen_size else tuple(size * area.scale for size in token_sizes if size <= largest)
         for points in sizes:
             body = content(picture, points, area, ruler)
-            if body.width <= area.width + ROUNDING_INCHES and body.height <= max_height:
+            if body.width <= area.width + ROUNDING_INCHES and body.height <= max_height + ROUNDING_INCHES:
                 break
         return body
 

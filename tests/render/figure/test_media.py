@@ -27,6 +27,7 @@ from attnviz.text.selection import Selection
 from tests.metrics.sound_examples import heard_recording
 from tests.report.image_examples import HEIGHT, WIDTH, image_recording, words_and_images_recording
 
+ONE_HEAD = Selection.parse(heads="0")
 RULER = Ruler(("DejaVu Sans",))
 
 
@@ -129,6 +130,15 @@ def test_layers_are_rows_of_images_and_a_wide_page_has_several_in_a_row_where_th
     images = arrange_tokens(picture_of(report), images_content, RULER).content.panels
     assert len(images) == layers * heads_of_layer
     assert len({round(image.box.y, 3) for image in images}) == rows
+
+
+def test_one_image_fills_the_height_of_a_page_of_fixed_size() -> None:
+    look = Look(size="16:9", frame=(13.333, 6.0))
+    report = build_report(image_recording(), options_for_medium(ReportOptions(selection=ONE_HEAD, look=look), ".png"))
+    assert isinstance(report, DrawnReport)
+    wordless = replace(picture_of(report), title="", source="", remarks=())
+    [image] = arrange_tokens(wordless, images_content, RULER).content.panels
+    assert 5 < image.box.height < 6
 
 
 def size_of_axes(**options: Any) -> tuple[float, float]:
