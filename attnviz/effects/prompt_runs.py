@@ -58,10 +58,10 @@ class _Work:
     prompts: int = 0
     tokens: int = 0
 
-    def advance(self, amount: float, prediction: Prediction) -> None:
-        """Counts a prompt that is done, and what it took."""
+    def advance(self, amount: float, runs: int, prediction: Prediction) -> None:
+        """Counts a prompt that is done, what it took, and the tokens of its runs."""
         self.done, self.prompts = self.done + amount, self.prompts + 1
-        self.tokens += round(amount) * count_tokens(prediction.args, prediction.kwargs)
+        self.tokens += runs * count_tokens(prediction.args, prediction.kwargs)
         self.show(TextProgress(self.prompts, self.tokens, self.done / self.total))
 
 
@@ -80,7 +80,7 @@ class PromptRemovals:
         self._means = None
 
         def outputs(prediction: Prediction) -> Any:
-            work.advance(RUN, prediction)
+            work.advance(RUN, 1, prediction)
             return prediction.outputs_of_heads()
 
         if behaviour.by == "mean":
@@ -102,7 +102,7 @@ class PromptRemovals:
             losses = dict(zip(sets, run.values(sets), strict=True))
             self._resumes = run.resumes
             del clean, run  # which hold the outputs of all modules, before the next prompt has its own
-            self._work.advance(RUN + len(sets), prediction)
+            self._work.advance(RUN + len(sets), 1 + len(sets), prediction)
             yield losses
 
     def checks(self, behaviour: Behaviour, controls: int | None, stop: StopRequest) -> tuple[Check, ...]:
@@ -202,7 +202,7 @@ def explain_prompts(
             read.add((title if ids is None else tuple(ids.flatten().tolist()), target.token, target.versus))
             targets.append(replace(target, parts=tuple(replace(part, keys=None) for part in target.parts)))
             work.total = _total_work(prompts, len(target.heads), controls, top)
-            work.advance(ATTRIBUTION, prediction)
+            work.advance(ATTRIBUTION, 2, prediction)
         behaviour = Behaviour.of(
             answered,
             [target.parts for target in targets],
