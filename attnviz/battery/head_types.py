@@ -9,7 +9,7 @@ larger than the mean control.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,12 @@ from attnviz.battery.own_type import OwnType
 from attnviz.battery.probed_model import Probe, ProbedModel, SkippedTypeError, readable_haystacks, retrieval_scores
 from attnviz.battery.probes import TypeTest, detection_probe, language_tests, random_tests, segment_length
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
-from attnviz.metrics.measure import NORMAL_95, Measure, finite_number
+from attnviz.metrics.measure import Measure, finite_number, students_t
 from attnviz.text.head_name import HeadName
 
 DETECT_HEAD_TEXTS = 4
-SHARE = 0.95  # of the intervals of mean scores
 LEAST_EXCESS = 0.25  # of a score above its controls, as a share of their mean
 LEVEL = 0.01  # the probability that a random model has a head of a type
-HALVINGS = 60  # of the interval of the angle; more change nothing in float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +111,7 @@ class HeadTypes:
     @cached_property
     def scores(self) -> HeadFrame:
         """The mean scores over texts: a row per head, a column per type."""
-        frame = frame_of_samples(self.types, [self.tested[head_type.name][0] for head_type in self.types])
-        assert frame.margins is not None
-        assert frame.counts is not None
-        # Student's t instead of the normal distribution: for three texts the margins more than double
-        factors = [students_t(count - 1) / NORMAL_95 if count > 1 else 1.0 for count in frame.counts.flat]
-        return replace(frame, margins=frame.margins * np.reshape(factors, frame.margins.shape))
+        return frame_of_samples(self.types, [self.tested[head_type.name][0] for head_type in self.types])
 
     @cached_property
     def controls(self) -> HeadFrame:
@@ -301,29 +294,3 @@ SKIP_REASONS = {
     "name mover": _NO_STORY,
     "S-inhibition": _NO_STORY,
 }
-
-
-@cache
-def students_t(freedom: int, share: float = SHARE) -> float:
-    """Returns the number that the absolute value of Student's t does not exceed in this share of all cases."""
-    low, high = 0.0, math.pi / 2
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if _share_within(middle, freedom) < share:
-            low = middle
-        else:
-            high = middle
-    return math.tan(low) * math.sqrt(freedom)
-
-
-def _share_within(angle: float, freedom: int) -> float:
-    """Returns the probability that the absolute value of Student's t is at most ``tan(angle) * sqrt(freedom)``."""
-    # The finite series for odd and even degrees of freedom: Abramowitz and Stegun, 26.7.3 and 26.7.4.
-    sine, cosine = math.sin(angle), math.cos(angle)
-    is_odd = freedom % 2 == 1
-    term = cosine if is_odd else 1.0
-    series_sum = 0.0 if freedom == 1 else term
-    for step in range(3 if is_odd else 2, freedom - 1, 2):
-        term *= cosine**2 * (step - 1) / step
-        series_sum += term
-    return 2 / math.pi * (angle + sine * series_sum) if is_odd else sine * series_sum

@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from attnviz.text.selection import parse_numbers
 
 NOTHING_ELSE = "queries that see two keys or more"
 NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
+HALVINGS = 60  # of the angle whose tangent Student's t is; more change nothing in float64
 # the smallest and the largest number of each unit that a survey sums; 2**64 keys have 64 bits of entropy
 RANGES = {
     "share": (0.0, 1.0),
@@ -126,14 +128,14 @@ def example_noun(measures: Iterable[Measure]) -> str:
 
 
 def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
-    """Returns half the width of the 95 % confidence interval of each mean; NaN for a mean of fewer than two numbers."""
+    """Returns 1.96 standard errors of each mean, half of its 95 % interval for many numbers; NaN below two."""
     # A count of 0 divides by 0, and its result is discarded.
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(counts > 1, NORMAL_95 * spreads / np.sqrt(counts), np.nan))
 
 
 def margin_of_mean(numbers: Float64Array, groups: IntArray | None = None) -> float:
-    """Returns half the width of the 95 % confidence interval of a mean; NaN for fewer than two numbers, or groups.
+    """Returns half of the 95 % interval of a mean, by Student's t; NaN for fewer than two numbers, or groups.
 
     Args:
         numbers: the numbers that the mean is of, ``(texts,)``; NaN is ignored, unless there are groups.
@@ -145,8 +147,34 @@ def margin_of_mean(numbers: Float64Array, groups: IntArray | None = None) -> flo
         deviations = np.bincount(np.unique(groups, return_inverse=True)[1], numbers - numbers.mean())
         numbers = numbers.mean() + deviations * len(deviations) / len(numbers)
     known_numbers = numbers[~np.isnan(numbers)]
-    deviation = known_numbers.std(ddof=1) if len(known_numbers) > 1 else np.nan
-    return float(margin_of_means(np.asarray(deviation), np.asarray(len(known_numbers))))
+    count = len(known_numbers)
+    return students_t(count - 1) * float(known_numbers.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+
+
+@cache
+def students_t(freedom: int, share: float = 0.95) -> float:
+    """Returns the number that the absolute value of Student's t does not exceed in this share of all cases."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if _share_within(middle, freedom) < share:
+            low = middle
+        else:
+            high = middle
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _share_within(angle: float, freedom: int) -> float:
+    """Returns the probability that the absolute value of Student's t is at most ``tan(angle) * sqrt(freedom)``."""
+    # The finite series for odd and even degrees of freedom: Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    sine, cosine = math.sin(angle), math.cos(angle)
+    is_odd = freedom % 2 == 1
+    term = cosine if is_odd else 1.0
+    series_sum = 0.0 if freedom == 1 else term
+    for step in range(3 if is_odd else 2, freedom - 1, 2):
+        term *= cosine**2 * (step - 1) / step
+        series_sum += term
+    return 2 / math.pi * (angle + sine * series_sum) if is_odd else sine * series_sum
 
 
 def finite_number(number: float) -> float | None:

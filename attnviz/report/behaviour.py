@@ -283,10 +283,9 @@ def _remarks(behaviour: Behaviour, has_list: bool) -> tuple[str, ...]:
         "few that add most."
     )
     if has_list:
-        meaning += " ±: half of the 95 % interval of the mean"
-        count = len(set(behaviour.groups.tolist()))
-        is_grouped = count < len(behaviour.prompts)
-        meaning += f", from {count} groups of prompts, each in one half." if is_grouped else "."
+        held_out_groups = len(set(behaviour.groups[behaviour.held_out].tolist()))
+        noun = "groups of prompts" if held_out_groups < len(behaviour.held_out) else "prompts"
+        meaning += f" ±: half of the 95 % interval of the mean (Student's t over {held_out_groups} {noun})."
     if has_list and behaviour.removals:
         replaced = replacement_words(behaviour.by, len(behaviour.prompts))
         meaning += (

@@ -8,8 +8,9 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import TextProgress
-from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, head_types, students_t
+from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, head_types
 from attnviz.battery.probed_model import open_probed
+from attnviz.metrics.measure import students_t
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.render.formats import draw, format_of
 from attnviz.report.heads.results import battery_report
@@ -114,11 +115,3 @@ def test_the_list_the_atlas_and_the_numbers_say_the_same(trained: HeadTypes) -> 
         battery_report(trained, ReportOptions(medium=format_of(".html").medium(Look())))
     with pytest.raises(AttnvizError, match=r"use model='trained' or a"):
         open_probed(ModelSettings())
-
-
-@pytest.mark.parametrize(
-    ("freedom", "expected"),
-    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (11, 2.2010), (30, 2.0423), (199, 1.9720)],
-)
-def test_quantiles_are_those_of_the_tables(freedom: int, expected: float) -> None:
-    assert students_t(freedom) == pytest.approx(expected, abs=1e-4)

@@ -104,13 +104,13 @@ def test_a_difference_is_of_what_both_have_and_its_margin_the_root_of_squares() 
 def test_means_of_samples_leave_out_texts_without_a_number() -> None:
     found = frame_of_samples((SCORE,), [{HEADS[0]: np.array([0.2, np.nan, 0.6]), HEADS[1]: np.array([1.0])}])
     assert found.value("0.1", "score") == pytest.approx(0.4)
-    assert found.column("score", "margins")[0] == pytest.approx(1.96 * 0.2 * np.sqrt(2) / np.sqrt(2), abs=1e-4)
+    assert found.column("score", "margins")[0] == pytest.approx(12.7062 * 0.2, abs=1e-4)  # t of one degree of freedom
     assert np.isnan(found.column("score", "margins")[1])
 
 
-def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
+def test_the_interval_of_a_mean_is_by_students_t() -> None:
     numbers = np.array([1.0, 3.0, 5.0, 7.0])
-    assert margin_of_mean(numbers) == pytest.approx(1.959964 * numbers.std(ddof=1) / 2, rel=1e-6)
+    assert margin_of_mean(numbers) == pytest.approx(3.18245 * numbers.std(ddof=1) / 2, rel=1e-5)
     assert np.isnan(margin_of_mean(numbers[:1]))
 
 

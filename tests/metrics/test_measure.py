@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnviz.metrics.measure import Need, sentence_of
+from attnviz.metrics.measure import Need, sentence_of, students_t
 from attnviz.metrics.metrics import METRICS
 
 
@@ -28,3 +28,11 @@ def test_a_sequence_is_named_where_the_tokens_are_none() -> None:
     assert sentence_of(needs) == "self-attention over two tokens or more"
     assert sentence_of(needs, in_sequence=False) == "self-attention over two tokens or more and tokens in a sequence"
     assert sentence_of({Need.TWO_TOKENS}) == "over two tokens or more"
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (11, 2.2010), (30, 2.0423), (199, 1.9720)],
+)
+def test_quantiles_are_those_of_the_tables(freedom: int, expected: float) -> None:
+    assert students_t(freedom) == pytest.approx(expected, abs=1e-4)

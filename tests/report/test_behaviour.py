@@ -12,7 +12,6 @@ from attnviz.base.arrays import Float64Array
 from attnviz.effects.behaviour import AnsweredPrompt, Behaviour, halves
 from attnviz.effects.logit_parts import LogitPart, PartKind
 from attnviz.effects.why import Check
-from attnviz.metrics.measure import NORMAL_95
 from attnviz.render.formats import draw, options_for_medium
 from attnviz.report.behaviour import behaviour_report, behaviour_sentences
 from attnviz.report.picture.options import ReportOptions
@@ -65,15 +64,15 @@ CARRIED = behaviour(
 def test_sentences_say_how_often_then_who_then_what_is_lost() -> None:
     assert behaviour_sentences(CARRIED) == (
         "In 4 of 6 prompts a model prefers the answer to the other token, and in 2 it predicts it; their logits differ "
-        f"by {np.mean(LOGITS):.2f} ±{1.96 * np.std(LOGITS, ddof=1) / 6**0.5:.2f} (mean, 95 % interval).",
+        f"by {np.mean(LOGITS):.2f} ±{2.5706 * np.std(LOGITS, ddof=1) / 6**0.5:.2f} (mean, 95 % interval).",
         f"Heads 0.0 and 1.0 add most on 3 prompts ({mean_of('0.0', CHOSEN_ON)}, {mean_of('1.0', CHOSEN_ON)}); on the "
         f"other 3, of which all that follows is said, {mean_of('0.0')}, {mean_of('1.0')} of {total_of_held_out():.2f}.",
         f"These {total_of_held_out():.2f} are the sum of heads {heads_of_held_out():+.2f}, MLPs -0.50, the embedding "
         "+0.20; each prompt's sum closes within 1e-07.",
-        "Without heads 0.0 and 1.0 together, the lead of the answer falls by 2.00 ±0.57 nats; without each of 20 sets "
+        "Without heads 0.0 and 1.0 together, the lead of the answer falls by 2.00 ±1.24 nats; without each of 20 sets "
         "of 2 other heads, drawn from the same or the nearest layers, by 0.48 on average and 0.95 at most, without "
         "2.19, p = 0.048 (least).",
-        "Without each alone it loses 0.0: 1.50 ±0.57, p = 0.048 (least); 1.0: 0.30 ±0.57, p = 0.71: only 0.0 more than "
+        "Without each alone it loses 0.0: 1.50 ±1.24, p = 0.048 (least); 1.0: 0.30 ±1.24, p = 0.71: only 0.0 more than "
         "other single heads.",
     )
 
@@ -94,13 +93,13 @@ def heads_of_held_out() -> float:
 DOUBTS = {
     "as large": (
         (0.5, TWENTY, False),
-        "Other heads matter as much as heads 0.0 and 1.0: removing them together loses 0.50 ±0.57 nats, and 10 of 20 "
+        "Other heads matter as much as heads 0.0 and 1.0: removing them together loses 0.50 ±1.24 nats, and 10 of 20 "
         "random sets lose at least that (p = 0.52).",
     ),
     "nothing": (
         (0.05, TWENTY, False),
         "Contributions and removals disagree: heads 0.0 and 1.0 add most, but removing them together loses nothing "
-        "(0.05 ±0.57 nats).",
+        "(0.05 ±1.24 nats).",
     ),
     "gain": (
         (-1.0, TWENTY, False),
@@ -152,7 +151,7 @@ def test_the_list_has_the_chosen_heads_with_their_losses_and_closes() -> None:
     assert header == ("part", "adds", "±95%", "leads", "loses", "±95%", "others", "p")
     assert list(rows) == ["0.1", "0.0", "1.0", "embedding", "MLPs", "difference", "together"]
     assert [rows[name][3] for name in ("0.0", "0.1", "1.0")] == ["3/3", "3/3", "2/3"]
-    assert rows["0.0"][4:] == ("+1.50", "0.57", "0.95", "0.048 (least)")
+    assert rows["0.0"][4:] == ("+1.50", "1.24", "0.95", "0.048 (least)")
     assert rows["0.1"][4:] == ("", "", "", "")
     amounts = [float(rows[name][1]) for name in ("0.0", "0.1", "1.0", "embedding", "MLPs")]
     assert sum(amounts) == pytest.approx(float(rows["difference"][1]), abs=0.03)
@@ -182,9 +181,9 @@ def test_prompts_of_a_group_stay_in_one_half_and_count_as_one_sample() -> None:
         [[first] * 2, sorted([second, third] * 2)] for first, second, third in ("abc", "bac", "cab")
     )
     means = [np.mean([LOGITS[index], LOGITS[index + 3]]) for index in range(3)]
-    assert grouped.margin(np.array(LOGITS)) == pytest.approx(NORMAL_95 * np.std(means, ddof=1) / 3**0.5)
+    assert grouped.margin(np.array(LOGITS)) == pytest.approx(4.30265 * np.std(means, ddof=1) / 3**0.5, rel=1e-5)
     report = behaviour_report(grouped, options_for_medium(ReportOptions(), ".txt"))
-    assert "±: half of the 95 % interval of the mean, from 3 groups of prompts" in report.remarks[0]
+    assert "±: half of the 95 % interval of the mean (Student's t over 2 groups of prompts)." in report.remarks[0]
 
 
 def test_files_have_every_number() -> None:

@@ -34,7 +34,7 @@ def options(suffix: str) -> ReportOptions:
 def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_each_alone() -> None:
     report = effects_report(EFFECTS, options(".txt"))
     assert isinstance(report, HeadList)
-    assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "0.1960", "+1.5000")
+    assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "1.2706", "+1.5000")
     assert [row[0] for row in report.summary.rows] == ["0.1+1.0", "0.1", "1.0"]
     assert "without heads 0.1+1.0 it rises to 3.6000 (worse), the largest change" in report.caption
     assert any("Ablation is an intervention" in remark for remark in report.remarks)
@@ -120,8 +120,8 @@ def test_heads_of_both_tables_come_by_how_much_their_effect_changes() -> None:
     report = effects_comparison_report(BEFORE, AFTER, options(".txt"))
     assert isinstance(report, HeadList)
     assert report.summary.rows == (
-        ("1.0", "+0.1000", "-0.8000", "-0.9000", "0.2772"),
-        ("0.1", "+0.6000", "+0.4000", "-0.2000", "0.1960"),
+        ("1.0", "+0.1000", "-0.8000", "-0.9000", "1.7969"),
+        ("0.1", "+0.6000", "+0.4000", "-0.2000", "1.2706"),
     )
     assert "the largest is that of head 1.0, from +0.1000 before to -0.8000 after" in report.caption
     said = " ".join(report.remarks)
