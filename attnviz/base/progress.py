@@ -186,7 +186,8 @@ def track_texts(what: str, show_bar: bool = True) -> Iterator[Callable[[TextProg
         said: list[str] = []
 
         def log(progress: TextProgress) -> None:
-            if not said and progress.texts and _silence(start) >= SECONDS_BEFORE_LOG:
+            is_due = not said and progress.texts and _silence(start) >= SECONDS_BEFORE_LOG
+            if is_due and _stderr_descriptor() >= 0:
                 said.append(_status(progress, time.monotonic() - start))
                 remark(f"{what}: {said[0]}")
                 _end_silence()

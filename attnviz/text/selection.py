@@ -350,12 +350,14 @@ def refuse_missing(
     missing_numbers = [number for number in chosen_numbers or () if number not in existing]
     if missing_numbers:
         numbers = number_ranges(existing)
-        choice = f"there is only {numbers}" if len(existing) == 1 else f"there are {numbers}"
+        # numbers of layers come from names of modules, and may begin later
+        counting = " (counted from 0)" if existing[0] == 0 else ""
+        choice = (f"there is only {numbers}" if len(existing) == 1 else f"there are {numbers}") + counting
         contents = [(silent or {}).get(number) for number in missing_numbers]
         if contents[0] is not None and len(set(contents)) == 1:
             layers = f"{noun}{'s' if len(missing_numbers) > 1 else ''} {number_ranges(missing_numbers)}"
-            raise AttnvizError(f"{layers}: {contents[0]}, nothing to draw; {choice} (counted from 0)")
-        raise AttnvizError(f"no {noun} {number_ranges(missing_numbers)}; {choice} (counted from 0)")
+            raise AttnvizError(f"{layers}: {contents[0]}, nothing to draw; {choice}")
+        raise AttnvizError(f"no {noun} {number_ranges(missing_numbers)}; {choice}")
 
 
 def _parse_layers(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:

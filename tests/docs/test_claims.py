@@ -10,6 +10,7 @@ import pytest
 
 import attnviz
 from attnviz.cli.commands import main
+from attnviz.metrics.measure import margin_of_mean
 from tools.docs import commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -292,6 +293,10 @@ def test_three_heads_carry_the_choice_of_a_name_in_both_orders_and_one_prefers_t
     }
     for head, expected in changes_of_heads.items():
         assert changes[head] == pytest.approx(expected, abs=0.05)
+    pairs = np.arange(len(effects[0]["texts"])) // 2
+    margins = {effect["heads"][0]: margin_of_mean(np.array(effect["texts"]), pairs) for effect in effects}
+    if (file, replacement) == ("names.csv", "mean"):
+        assert margins == pytest.approx({"11.3": 0.29, "5.2": 0.19, "10.3": 0.14, "13.3": 0.38, "12.1": 0.28}, abs=0.02)
 
 
 def test_the_second_file_of_prompts_shares_no_name_with_the_first() -> None:

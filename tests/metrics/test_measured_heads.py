@@ -232,7 +232,8 @@ def test_document_lists_every_metric_and_every_pattern() -> None:
     text = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
     for metric in METRICS.values():
         assert f"| `{metric.name}` | {metric.unit}, " in text
-        assert f"| {metric.meaning}. Needs {metric.reason}. " in text
+        row = f"| {metric.meaning}. Needs {metric.reason}. "
+        assert row in text, f"docs/heads.md lacks a row of {metric.name!r} with: {row}"
     for words in SHARE_PATTERNS.values():
         assert f"`{words}" in text
 

@@ -70,7 +70,7 @@ def test_negative_ends_count_from_the_last_token() -> None:
 def test_refuses_missing_numbers_and_says_which_are_there() -> None:
     with pytest.raises(AttnvizError, match=r"no layer 4, 6-7; there are 0-3 \(counted from 0\)"):
         refuse_missing((0, 4, 6, 7), (0, 1, 2, 3), "layer")
-    with pytest.raises(AttnvizError, match=r"no layer 3; there is only 2 \(counted from 0\)"):
+    with pytest.raises(AttnvizError, match=r"no layer 3; there is only 2$"):
         refuse_missing((3,), (2,), "layer")
 
 
