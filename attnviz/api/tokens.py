@@ -34,8 +34,8 @@ def tokens(
             ``--by name`` join the tokens of a group.
         image: the picture in which the tokens have their places: a path, a PIL image, or an array
             ``(rows, columns, 3)`` of uint8. A drawing of a graph or of a curve is a picture, too.
-        boxes: the place of each token in the picture, ``(tokens, 4)``: left, top, right and bottom in its pixels, all 0
-            for a token without a place.
+        boxes: the place of each token in the picture, ``(tokens, 4)``: left, top, right and bottom in its pixels;
+            ``None`` or all 0 for a token without a place, such as a word before the patches.
 
     Raises:
         AttnvizError: if the numbers of labels, groups and boxes differ, a name of groups has another meaning, or a box
@@ -62,7 +62,9 @@ def tokens(
     )
     if (image is None) != (boxes is None):
         raise AttnvizError("image and boxes belong together; give the picture, and the place of each token in it")
-    return axis if image is None else _in_picture(axis, image, np.asarray(boxes))
+    if image is None:
+        return axis
+    return _in_picture(axis, image, np.asarray([(0, 0, 0, 0) if box is None else box for box in boxes]))
 
 
 def _groups(name: str, members: tuple[object, ...], count: int) -> Groups:

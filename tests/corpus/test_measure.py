@@ -303,9 +303,7 @@ def test_a_saved_survey_names_and_refuses_layers_without_attention(tmp_path: Pat
     one_row = replace(options.medium, fits=lambda report: isinstance(report, HeadList) and len(report.summary.rows) < 2)
     shortest = survey_heads_report(survey, replace(options, medium=one_row))
     assert shortest.remarks[-3:] == survey_remarks(survey)[-3:]
-    with pytest.raises(
-        AttnvizError, match=r"^layer 3: convolution, nothing to draw; there are 1, 4$"
-    ):
+    with pytest.raises(AttnvizError, match=r"^layer 3: convolution, nothing to draw; there are 1, 4$"):
         chosen_indices(survey, Selection(layers=(3,)))
     of_layer = survey_of_batch(model, batch_of(model), SurveyOptions(selection=Selection(layers=(1,))))
     assert not of_layer.silent_layers
