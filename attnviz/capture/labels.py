@@ -95,7 +95,9 @@ class _Axis:
         places = self.kinds[kind]
         has_label = np.isin(np.arange(len(self.ids)), places)
         if not isinstance(labels, Tokens):
-            labels = Tokens.labelled(labels_given(labels))
+            labels = Tokens.labelled(labels_given(labels), repeats=True)
+            if len(labels) == len(places) and (self.ids[places] >= 0).all():
+                labels = replace(labels, ids=self.ids[places])
         labels = labels if len(labels) == len(places) else labels.first(len(places))
         if has_label.all():
             return labels, has_label

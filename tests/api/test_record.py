@@ -447,6 +447,14 @@ def test_recording_is_one_that_everything_else_takes() -> None:
     assert report.panels[0].rows.labels == ("it", "was", "hungry", "\\x1b[31m", "x")
 
 
+def test_equal_strings_of_a_list_are_copies_unless_the_model_read_other_ids() -> None:
+    words = ["cat", "sat", "cat", "sat"]
+    assert maps_of(recorded(Nano(), torch.randn(1, 4, WIDTH), tokens=words)).query_tokens.ids.tolist() == [0, 1, 0, 1]
+    model = nn.Sequential(nn.Embedding(9, WIDTH), Nano())
+    recording = recorded(model, torch.tensor([[5, 7, 5, 8]]), tokens=words)
+    assert maps_of(recording, layer=recording.maps[0].layer).query_tokens.ids.tolist() == [5, 7, 5, 8]
+
+
 def refused(model: nn.Module, *runs: Tensor, **options: Any) -> str:
     try:
         with attnviz.record(model, **options):
