@@ -12,6 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import ChosenHead, Recording
 from attnviz.media.image import Image
 from attnviz.metrics.patterns import MIXED, UNIFORM, Pattern, quoted_word
@@ -150,7 +151,7 @@ def deck_report(
     sentences = [
         _row_sentence(head, of_head)
         if report.kind == "text"
-        else _pattern_sentence(of_head[0], patterns.get(head.key, ()))
+        else _pattern_sentence(of_head[0], patterns.get(head.key, ()), head.maps)
         for (head, _), of_head in zip(shown, panels, strict=True)
     ]
     return with_slides(report, overviews, sentences, [head for head, _ in shown], heads)
@@ -276,10 +277,11 @@ def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
     return f"{begin} most at {place(first)}{f', then {place(others[0])}' if is_rest and others else ''}"
 
 
-def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern]) -> str:
+def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern], maps: LayerMaps) -> str:
     """Returns what a head does with its weight, as far as its patterns are clear; "" for a head with another note."""
+    largest_weight = largest_weight_sentence(panel, maps)
     if not patterns:
-        return "" if panel.heading.note else largest_weight_sentence(panel)
+        return "" if panel.heading.note else largest_weight
     first, name = patterns[0], f"Head {panel.heading.name}"
     if first.name == UNIFORM.name:
         return f"{name} looks nearly evenly at all that it sees"
@@ -294,4 +296,4 @@ def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern]) -> str:
         f"{f'on {quoted_word(pattern.token)}' if pattern.token else OF_PATTERNS[pattern.name]}"
         for number, pattern in enumerate(shares)
     ]
-    return f"{name} puts {' and '.join(places)}" if places else largest_weight_sentence(panel)
+    return f"{name} puts {' and '.join(places)}" if places else largest_weight

@@ -293,13 +293,21 @@ def largest_weight_clause(panels: Sequence[Panel]) -> str:
     return f"; the {kind} is {level}, {name}, {_pair(panel, row, column)}"
 
 
-def largest_weight_sentence(panel: Panel) -> str:
-    """Returns the largest weight of a head and its place as a title; "" if there is none."""
-    found = _largest_weight([panel]) if panel.quantity.is_weight else None
-    if found is None or (panel.pooled and panel.pool != "max"):
+def largest_weight_sentence(panel: Panel, maps: LayerMaps) -> str:
+    """Returns the largest weight of a head and its place as a title, beside special tokens; "" if there is none."""
+    if not panel.quantity.is_weight or (panel.pooled and panel.pool != "max"):
+        return ""
+    head = with_capital(panel.heading.head)
+    of_axes = [(maps.query_tokens, panel.rows), (maps.key_tokens, panel.columns)]
+    rows, columns = (~tokens.special[list(axis.edges[:-1])] for tokens, axis in of_axes)
+    is_seen = panel.visible & rows[:, None] & columns
+    if not panel.pooled and is_seen.any() and (is_seen != panel.visible).any():
+        panel, head = replace(panel, visible=is_seen), f"Beside special tokens, {panel.heading.head}"
+    found = _largest_weight([panel])
+    if found is None:
         return ""
     _, row, column, noun, level = found
-    return f"{with_capital(panel.heading.head)} has its largest {noun}, {level}, {_pair(panel, row, column)}"
+    return f"{head} has its largest {noun}, {level}, {_pair(panel, row, column)}"
 
 
 def _pair(panel: Panel, row: int, column: int) -> str:

@@ -424,7 +424,7 @@ def test_a_slide_of_one_head_has_a_true_sentence_as_its_title(recording: Recordi
     assert [slide.shapes.title.text for slide in (overview, *single)] == [
         "What each token looks at in 4 heads",
         "Head 0.0 puts 100% of its weight on the previous token",
-        "Head 0.1 has its largest weight, 81%, from “one” (1) to “<s>”",
+        "Beside special tokens, head 0.1 has its largest weight, 39%, from “one” (3) to “two” (2)",
         "Head 1.0 looks from repeated tokens to what followed them before: 100%",
         "Head 1.1 looks from repeated tokens to what followed them before: 100%",
     ]
