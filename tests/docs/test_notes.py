@@ -18,9 +18,9 @@ from attnviz.attention.modules import (
     SeparateHeads,
     dot_product,
     masked_softmax,
-    renormalized_softmax,
 )
 from attnviz.text.tokens import tokenize
+from tests.attention.test_modules import renormalized_softmax
 from tests.docs.printed_numbers import (
     CAUSAL_WEIGHTS,
     CONTEXT_VECTORS,

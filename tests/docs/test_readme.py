@@ -46,7 +46,7 @@ def test_its_python_runs_as_typed_and_makes_slides(in_folder: Path, capsys: pyte
     )
     names = [slide.shapes.title.text for slide in Presentation(str(in_folder / "talk.pptx")).slides]
     assert names[0] == "What AcmeLM looks at"
-    assert [head in name for head, name in zip(("ead 1.0", "ead 1.1"), names[1:], strict=True)] == [True, True]
+    assert [head in name for head, name in zip(("ead 0.0", "ead 0.1"), names[1:], strict=True)] == [True, True]
 
 
 def test_contributing_names_files_that_are_here_and_a_metric_that_works(
