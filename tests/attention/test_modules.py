@@ -19,6 +19,7 @@ from attnviz.attention.modules import (
     masked_softmax,
 )
 from attnviz.base.errors import AttnvizError
+from tests.docs.printed_numbers import renormalized_softmax
 
 BATCH, HEADS, QUERIES, KEYS, EMBED = 2, 3, 5, 7, 12
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -116,13 +117,6 @@ def test_sequence_first_masks_separate_heads_the_same() -> None:
     mask[1, 2, 1] = 0
     weights = SeparateHeads(EMBED, HEADS, batch_first=False)(torch.randn(QUERIES, BATCH, EMBED), mask).weights
     assert (weights == 0).nonzero().tolist() == [[1, head, 1, 2] for head in range(HEADS)]
-
-
-def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """The softmax over all keys, of which hidden ones are then set to 0 and the others divided by their sum."""
-    weights = scores.softmax(dim=-1) * (1 if visible is None else visible)
-    total = weights.sum(dim=-1, keepdim=True)
-    return weights / total.masked_fill(total == 0, 1.0)
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,4 +1,4 @@
-"""Numbers as the course notes print them, and how a value is compared with one."""
+"""Numbers as the course notes print them, how a value is compared with one, and the notes' second way to mask."""
 
 import pytest
 from torch import Tensor
@@ -43,3 +43,10 @@ def assert_prints(values: Tensor, printed: str) -> None:
         mantissa, _, exponent = number.partition("e")
         unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
         assert value == pytest.approx(float(number), rel=0, abs=unit / 2 + ROUNDINGS * 2**-24 * size)
+
+
+def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """The softmax over all keys, of which hidden ones are then set to 0 and the others divided by their sum."""
+    weights = scores.softmax(dim=-1) * (1 if visible is None else visible)
+    total = weights.sum(dim=-1, keepdim=True)
+    return weights / total.masked_fill(total == 0, 1.0)

@@ -20,7 +20,6 @@ from attnviz.attention.modules import (
     masked_softmax,
 )
 from attnviz.text.tokens import tokenize
-from tests.attention.test_modules import renormalized_softmax
 from tests.docs.printed_numbers import (
     CAUSAL_WEIGHTS,
     CONTEXT_VECTORS,
@@ -30,6 +29,7 @@ from tests.docs.printed_numbers import (
     SCORES,
     assert_prints,
     numbers_in,
+    renormalized_softmax,
 )
 
 SENTENCE = "Lieft is short, eat dessert first"
