@@ -211,8 +211,9 @@ def _clearest_first(
     if isinstance(panels[0].columns.canvas, Image) and not heads[0].maps.key_tokens.text:
         counts: Counter[int | str] = Counter()  # of patches, and of parts of the picture, at which heads before look
         ranks: dict[str, tuple[int, int, int]] = {}
-        for panel in sorted(panels, key=lambda panel: -_strongest_patch(panel)[0]):
-            name, patch = panel.heading.name, _strongest_patch(panel)[1]
+        strongest = [(*_strongest_patch(panel), panel) for panel in panels]
+        for _, patch, panel in sorted(strongest, key=lambda entry: -entry[0]):
+            name = panel.heading.name
             if name not in ranks:
                 part = named_cell(panel.columns, patch).split(" (")[0]
                 ranks[name] = counts[patch], counts[part], len(ranks)
@@ -279,9 +280,8 @@ def _row_sentence(head: ChosenHead, panels: Sequence[Panel]) -> str:
 
 def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern], maps: LayerMaps) -> str:
     """Returns what a head does with its weight, as far as its patterns are clear; "" for a head with another note."""
-    largest_weight = largest_weight_sentence(panel, maps)
     if not patterns:
-        return "" if panel.heading.note else largest_weight
+        return "" if panel.heading.note else largest_weight_sentence(panel, maps)
     first, name = patterns[0], f"Head {panel.heading.name}"
     if first.name == UNIFORM.name:
         return f"{name} looks nearly evenly at all that it sees"
@@ -296,4 +296,4 @@ def _pattern_sentence(panel: Panel, patterns: Sequence[Pattern], maps: LayerMaps
         f"{f'on {quoted_word(pattern.token)}' if pattern.token else OF_PATTERNS[pattern.name]}"
         for number, pattern in enumerate(shares)
     ]
-    return f"{name} puts {' and '.join(places)}" if places else largest_weight
+    return f"{name} puts {' and '.join(places)}" if places else largest_weight_sentence(panel, maps)
